@@ -558,7 +558,7 @@ def _awaits_thread(cell: Cell) -> bool:
 
 
 def _part(cell: Cell, share: float, doing: Doing, *via: Via) -> Cell:
-    """This share (0..1) of a wait, assigned to the work of another thread meanwhile."""
+    """This share (0..1) of a wait, assigned to what another thread does during it."""
     bounds = cell.interval.times(share)
     return replace(cell, doing=doing, share=share * cell.share, bounds=bounds, via=(*cell.via, *via), basis="inferred")
 
@@ -581,7 +581,7 @@ def _most_frequent(samples: Samples) -> StackNode | None:
 
 
 def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in_steps: float) -> Iterator[Cell]:
-    """The GPU's idle time, assigned to the calls of the CPU meanwhile.
+    """Assigns the GPU's idle time to what the CPU does during it.
 
     While the GPU is in a phase and has nothing to do, the CPU is in that phase too: it has passed its beginning, and
     has yet to launch the next work. It does not wait for the GPU then. So the idle time of each phase is assigned to

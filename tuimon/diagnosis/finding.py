@@ -16,7 +16,7 @@ from tuimon.threshold import MOST, Threshold
 
 Severity = Literal["critical", "warning", "info", "benign"]
 Figure = float | int | str | None  # of the evidence
-#: The ends of a fix's gain are at most this factor apart: our choice; anything less certain is no estimate.
+#: The ends of a fix's gain are at most this factor apart: our choice; anything less certain is not an estimate.
 WIDEST_RANGE = 2.0
 WARNING_GAIN = Threshold(
     1.05,

@@ -5,7 +5,7 @@ Time is claimed once: a finding whose time mostly belongs to other findings is d
 ``of_unclaimed`` of a rule judges the time that no finding claims (``rules/model.py``).
 
 Worked example: the training thread waits at ``loss.item()`` and then makes a batch, for a quarter of each step. The
-GPU has nothing to do meanwhile, as its queue has run dry during the wait. Both ``sync_point`` and ``input_bound``
+GPU has nothing to do then, because its queue has run dry during the wait. Both ``sync_point`` and ``input_bound``
 claim that quarter of the GPU's time. The first claim is a little longer: it keeps the time and takes over the fixes of
 the other.
 """

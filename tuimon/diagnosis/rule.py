@@ -261,7 +261,7 @@ UNSURE = Threshold(
 class Claim(NamedTuple):
     """A claim on a part of a step's time."""
 
-    share: float  # if GPU times are known, the upper bound of the GPU's idle time meanwhile
+    share: float  # if GPU times are known, the upper bound of the GPU's idle time in it
     error: float | None  # of ``share``, if samples divide the phases
     lost: Interval  # the share of the step that this costs
     on_gpu: Interval | None

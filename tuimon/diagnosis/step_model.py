@@ -44,14 +44,14 @@ class ModelStep(Struct, frozen=True):
     own_threads: float = 1.0  # cores that it uses while on a core
     fetches: int = 1  # batches per step
     hand_over_ms: float = 0.0  # cost to the training thread of taking over a ready batch
-    starts_ms: float = 0.0  # per step, for starting and ending an epoch's workers; no batches are made meanwhile
+    starts_ms: float = 0.0  # per step, for starting and ending an epoch's workers; no batches are made in this time
     workers: int = 0
     batch_ms: float = 0.0  # making one batch
     batch_running: float = 0.0  # share of ``batch_ms`` on a core
     cores: float = 1.0
     drawing_ms: float = 0.0  # drawing the indices of a batch, always in the training thread
     held_ms: float = 0.0  # waiting for the next batch in order while workers that have made later ones idle
-    evaluation_ms: float = 0.0  # the step's part of the evaluation between steps; no batches are made meanwhile
+    evaluation_ms: float = 0.0  # the step's part of the evaluation between steps; no batches are made in this time
 
 
 #: How the least effect of a fix is estimated: it removes half of the work, or all of it, or it slows down the rest.
@@ -400,7 +400,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelS
         hand_over_ms = HAND_OVER_MS if evidence.phases.mean_ms else 0.0
         fetching_ms = drawing_ms + batch_ms * batch_running
     running = training.cpu_ratio
-    if running is None:  # as far as others leave it a core
+    if running is None:  # on a core that others leave free
         running = min(1.0, evidence.machine.free_cores)
     on_core_ms = running * mean_ms - fetches * fetching_ms
     own_threads, used = 1.0, evidence.cpu_ratio  # the process's threads at work beside the training thread

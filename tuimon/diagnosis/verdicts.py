@@ -60,7 +60,7 @@ class Hysteresis:
     def order(self, findings: Sequence[Finding], now_s: float, step: int | None) -> list[Finding]:
         """The findings, led by the primary finding that holds; ``now_s``: since the start of the run.
 
-        A primary that is no longer found stays for at most ``HOLD_S``, even if several others alternate meanwhile.
+        A primary that is no longer found stays for at most ``HOLD_S``, even if several others alternate in that time.
         """
         first = findings[0] if findings else None
         primary = self._primary.name if self._primary is not None else None
@@ -84,7 +84,7 @@ class Hysteresis:
         return [kept, *rest] if kept is not None else []
 
     def _yields_to(self, first: Finding | None) -> bool:
-        """True if ``first`` replaces the primary verdict at once, without holding for ``HOLD_S``.
+        """True if ``first`` replaces the primary verdict immediately, without holding for ``HOLD_S``.
 
         It does if there is no primary yet, or only warm-up; if it is a hang or warm-up; if it adds a cause to the same
         rule; or if it is more severe and takes ``LARGER`` times as much of the step.

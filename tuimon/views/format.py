@@ -34,7 +34,7 @@ def number(value: float | None) -> str:
 
 
 def ms(value_ms: float | None, *, unit: bool = True) -> str:
-    """Milliseconds as ``41.5 ms``; from ten seconds on as ``12.3 s`` (always ms when ``unit`` is False)."""
+    """Milliseconds as ``41.5 ms``; ten seconds or more as ``12.3 s`` (always ms when ``unit`` is False)."""
     if value_ms is None:
         return ABSENT
     return ms_text(value_ms) if unit else number_text(value_ms)

@@ -71,7 +71,7 @@ class HeadlessView:
         self._write_progress(f"[tuimon {clock(since_s)}] ", now, first, has_held=measuring_s is None)
 
     def _write_progress(self, tag: str, now: Parts, first: Finding | None, *, has_held: bool) -> None:
-        """Write where the run is and the name of the verdict; below it the verdict's headline, once it has changed."""
+        """Write the progress of the run and the name of the verdict; if the verdict is new, its headline below."""
         name = rule_title(first.rule) if first is not None else ""
         name = f"probably {name}" if name and not has_held else name
         room = MOST_WIDTH - len(tag) - (len(name) + 2 if name else 0)

@@ -344,7 +344,7 @@ def _rows(now: Parts, findings: Sequence[Finding], labels: RankLabels) -> _Rows:
             for lead in (rank.gpu_time.leads if rank.gpu_time is not None else ())
         ],
         (*RANK, "device"): [((label, str(row.device)), row) for label, rank in ranks for row in rank.torch_memory],
-        # a loader's number is no label: a program may make a new one for every epoch
+        # a loader's number is not a label: a program may make a new one for every epoch
         (*RANK, "role"): [
             ((label, role), loader)
             for label, rank in ranks

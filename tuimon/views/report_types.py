@@ -303,7 +303,7 @@ WELL = ("training", "starting", "ended", "writing", "restarted")
 
 
 class Rank(Struct, omit_defaults=True, kw_only=True):
-    """A training process; the fields from ``state`` on are only given if there are several ranks."""
+    """A training process; ``state`` and the fields below it are only given if there are several ranks."""
 
     pid: int
     host: str | None = None

@@ -166,7 +166,7 @@ class CourseEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def jump(self) -> Grown | None:
-        """The time since the work of steps grew at once and for good, beside the time before; None without a jump."""
+        """The time since the work of steps jumped for good, beside the time before; None without a jump."""
         at = jump_in([row.work_ms or 0.0 for row in self.rows])
         return self._grown(self.rows[:at], self.rows[at:]) if at is not None else None
 
@@ -264,7 +264,7 @@ def is_longer(before: Sequence[float], now: Sequence[float], n: int = 4) -> bool
 
 
 def jump_in(series: Sequence[float]) -> int | None:
-    """The index of the window from which on a series is higher, at once and for good; None without such a jump.
+    """The index of the window at which a series jumps and stays higher; None without such a jump.
 
     For 20 or more windows of about 100 ms, then 60 of about 200 ms, it is the first of the 60.
     """

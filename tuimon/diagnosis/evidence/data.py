@@ -81,7 +81,7 @@ class DataProcesses(Struct, frozen=True, gc=False):
     """The processes that may send a training its data by messages."""
 
     number: int
-    cpu_ratio: float | None  # mean of one process, without messages as far as samples tell them apart
+    cpu_ratio: float | None  # mean of one process, without messages that samples show
     making: Samples  # samples in which they wait for no message and no lock, and send none
     part: float  # share of its time for which the busiest one makes data
     waiting: HotLine | None  # where they mostly are when they make none
@@ -110,7 +110,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
     def loader(self) -> LoaderRow | None:
         """The DataLoader whose batches train; None without a DataLoader or without markers.
 
-        One that was read only during set-up, as for statistics, has no fetches by now.
+        One that was read only during set-up, as for statistics, has no fetches in the span.
         """
         training = (row for row in self._own.loaders if row.latest.role != "eval")
         return max(training, key=lambda row: row.fetches_per_s or 0.0, default=None)
@@ -127,7 +127,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def draws(self) -> Callable[[StackNode], bool]:
-        """Tells whether the training thread draws indices in a sample."""
+        """A test of stacks: does the training thread draw indices?"""
         return draws_indices(self.samples)
 
     @cached_property
@@ -312,7 +312,7 @@ def is_loaders_own(node: StackNode) -> bool:
 
 
 def draws_indices(data: Samples) -> Callable[[StackNode], bool]:
-    """Tells whether a stack draws indices: in the DataLoader's own function, or in code that samples show it to call.
+    """A test of stacks: do they draw indices, in the DataLoader's own function or in code that samples show it to call?
 
     A stack that was read while it changed may lack the DataLoader's own frames.
     """
@@ -344,7 +344,7 @@ def has_ready_batches(loader: LoaderRow | None, workers: Workers, data: Samples)
 def _takes(node: StackNode, is_busy: bool) -> bool:
     """True if the training thread takes a batch over, or requests the next from a worker.
 
-    It waits for the worker meanwhile, which answers at once unless it keeps the GIL busy.
+    It waits for the worker, which answers immediately unless it keeps the GIL busy.
     """
     takes = node.calls("rebuild_")  # rebuild_storage_fd() and others take a tensor out of shared memory
     return takes and not is_busy if node.activity in WAITS else takes or node.calls("__next__")

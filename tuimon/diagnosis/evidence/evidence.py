@@ -28,14 +28,16 @@ from tuimon.session.stacks.samples import HotLine
 from tuimon.session.tables import cached_query
 from tuimon.threshold import MIN_SAMPLES, NEARLY_ALL
 
-#: Activities in torch, and the kinds of libraries that run meanwhile.
+#: Activities in torch, and the kinds of libraries that run in these.
 _IN_TORCH: tuple[Activity, ...] = ("torch", "sync", "transfer")
 _OF_TORCH: tuple[CodeKind, ...] = ("torch", "math", "pool", "driver", "jit")
 
 
 class Evidence(ProcessEvidence, frozen=True, dict=True):
-    """The evidence on one process, from the session's figures for it and for the run around it; the rest is in
-    ``view``.
+    """The evidence on one process, from the session's figures for it and for the run around it.
+
+    An attribute that is not defined here is of ``ProcessEvidence`` (threads and samples of the process, read as rules
+    need them) or of the session's ``ProcessView`` (its figures over the span, such as ``phases``).
 
     A group reads the Session when a rule first uses it, and at most once: judging the workers of a healthy run, or the
     stacks of 16 ranks, would cost more than everything else. Rules get immutable values. All values are of one moment

@@ -271,7 +271,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     def _idle_by_counters(self, in_forward: float) -> Interval | None:
         """Bounds of the GPU's idle time, from the share of time in which a kernel ran; None if that is not measured.
 
-        Copies are no kernels; those between host and GPU lie in forward, which takes this share of the steps. Kernels
+        Copies are not kernels; those between host and GPU lie in forward, which takes this share of the steps. Kernels
         of other programs, or of another rank on the same GPU, could hide idle time.
         """
         known = [(row, row.means) for row in self.rows if row.means is not None and row.means.util_at_most is not None]

@@ -71,8 +71,9 @@ def loop_over_data(samples: Samples) -> HotLine | None:
 
 
 def in_inner_loop(samples: Samples) -> Callable[[StackNode], bool]:
-    """Tells whether the user's innermost line is in a loop within the training's own. ``samples``: those of its
-    thread.
+    """A test of stacks: is the user's innermost line in a loop within the training's own?
+
+    ``samples``: the training thread's.
     """
     training: dict[Function, int] = {}
     for row in samples.where(phase="backward").rows:
@@ -107,7 +108,7 @@ def is_collecting(node: StackNode) -> bool:
 
 
 def sets_pace(samples: Samples) -> Callable[[StackNode], bool]:
-    """Tells whether a sleep of the training thread sets the pace of the loop and is not part of making a batch.
+    """A test of stacks: does a sleep of the training thread set the loop's pace, and not belong to making a batch?
 
     Such a sleep lies on the path of training, or next to requests to other machines, which it spaces out; or it limits
     a rate. ``samples``: the training thread's.

@@ -136,7 +136,7 @@ def works(node: StackNode) -> bool:
 
 
 def awaits_queue(main: Samples) -> Callable[[StackNode], bool]:
-    """Tells whether the training thread waits at a queue in the data phase, or there for the GIL.
+    """A test of stacks: does the training thread wait at a queue in the data phase, or there for the GIL?
 
     Calls of a queue take no time themselves: a thread there that waits for no lock waits for the GIL.
     """

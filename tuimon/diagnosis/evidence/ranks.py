@@ -236,7 +236,7 @@ class StepCollective(Struct, frozen=True, gc=False):
 
 
 def step_collectives(counts: CollectiveCounts, updates: float) -> tuple[StepCollective, ...]:
-    """The collectives of a step of so many updates, those with most bytes first."""
+    """The collectives of a step with this many updates, those with most bytes first."""
     per_step = updates / max(1, counts.steps)
     return tuple(
         StepCollective(kind.name, kind.calls * per_step, kind.bytes and kind.bytes * per_step, kind.largest_bytes)
@@ -272,7 +272,7 @@ class Exchange(Struct, frozen=True, gc=False):
 
 
 def exchanges(ranks: Mapping[int, GpuSteps], world_size: int) -> dict[int, Exchange]:
-    """The exchange of every rank, by pid; for a single rank, as far as its own times show it.
+    """The exchange of every rank, by pid; for a single rank, only what its own times show.
 
     The largest of four lower bounds counts:
 
@@ -322,7 +322,7 @@ def late_on_gpu(rows: Sequence[RankRow], ranks: Mapping[int, GpuSteps]) -> LateR
     by_sms = waits_by("sm_ratio", live)
     waits = by_sms or waits_by("power_ratio", live)  # before Hopper: NCCL's kernels wait at little power and full clock
     if not by_sms and any(wait and (live[pid].clock_ratio or 0.0) < NEARLY_ALL for pid, wait in waits.items()):
-        return None  # at a lower clock, little power is no sign of a wait
+        return None  # at a lower clock, little power does not show a wait
     measured = sorted((row for row in rows if row.pid in waits), key=lambda row: waits[row.pid])
     waiting = [row.pid for row in measured if waits[row.pid]]
     if not waiting or not ranks[measured[0].pid].is_bottleneck:

@@ -300,7 +300,7 @@ class Machine(Struct, frozen=True, dict=True):
         return {number for own in self.trainers if (number := own.process.omp_num_threads) is not None}
 
     def set_at(self, what: Setting) -> tuple[Place, ...]:
-        """The lines of the program that set one of these numbers, as far as stacks lead to them."""
+        """The lines of the program that set one of these numbers, if stacks lead to them."""
         return tuple(self._view.session.trie.setting_lines[what])
 
     @cached_property

@@ -182,7 +182,7 @@ class StalledRank(ProcessView, frozen=True, dict=True):
         return next((kind for kind in _WAITS if kind in found), None)
 
     def _work_wait(self) -> OutsideWait | None:
-        """``work`` if the training thread has nothing to train just now, so that its wait is no hang; None if it has.
+        """``work`` if the training thread has nothing to train now, so that its wait is not a hang; None if it has.
 
         - Its stack has left all loops in which it trained, and waits or sleeps: ``work``.
         - It is the main thread, and only the stacks of all threads could show it: ``unknown`` until they are taken.

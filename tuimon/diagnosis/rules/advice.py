@@ -209,7 +209,7 @@ def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
         if warned.text in WARNING_ROWS:
             action, rules = WARNING_ROWS[warned.text]
             place = Place(warned.file, warned.line, "")
-            where = f" at {code_place(place)}" if warned.file else ""  # a cell of a notebook is no module with a file
+            where = f" at {code_place(place)}" if warned.file else ""  # a cell of a notebook has no file
             yield f"{action} (see the warning{where})", rules.split(), place
 
 

@@ -188,7 +188,7 @@ def without_settings(samples: Samples, evidence: Evidence) -> Samples:
 
 
 def _traces(evidence: Evidence) -> Callable[[StackNode], bool]:
-    """Tells whether a sample is in a tracer: a library's, or a function that the program passes to ``sys.settrace``."""
+    """A test of samples: is it in a tracer, a library's or a function that the program passes to ``sys.settrace``?"""
     handed = (_HANDED.search(place.source) for place in evidence.machine.set_at("tracer"))
     names = {match[1] for match in handed if match is not None}
     return lambda node: any(

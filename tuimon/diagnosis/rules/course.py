@@ -115,7 +115,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
 
 
 def _longer(course: CourseEvidence) -> _Longer | None:
-    """The growth: steady, at once, or since the best hour; the last is judged over more than the history of windows."""
+    """The growth: steady, in one jump, or since the best hour, which is looked for in the whole run."""
     grown, works_ms = course.grown, [row.work_ms or 0.0 for row in course.rows]
     if grown is not None and grown.step.now_ms >= DRIFT_RATIO * grown.step.before_ms and is_drift(works_ms):
         return _Longer(grown, "at first", _LOOK)

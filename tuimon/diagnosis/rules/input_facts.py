@@ -25,7 +25,7 @@ from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.threshold import LARGE, MIN_SAMPLES, MOST
 
-#: Workers are multiplied at once by at most this, if that exceeds the cores that the training leaves free: the disk or
+#: A fix multiplies workers by at most this, if that exceeds the cores that the training leaves free: the disk or
 #: network behind them may have limits of its own.
 MOST_WORKERS_RATIO = 4
 #: Most workers that are advised to a program without any.

@@ -16,6 +16,7 @@ from tuimon.diagnosis.line_text import percent
 from tuimon.errors import NotComparable
 from tuimon.interval import NONE, Interval
 from tuimon.records import PHASES, STEP, Place
+from tuimon.text import plural
 from tuimon.threshold import SMALL, TINY
 from tuimon.views.comparison.result import (
     Became,
@@ -104,7 +105,7 @@ def _check(run: Run, side: str) -> None:
     number, seconds = len(run.steady), sum(row.span_s for row in run.steady)
     if number < LEAST_BATCHES:
         raise NotComparable(
-            f"{side} ({run.name}) is too short: only {number} window{'' if number == 1 else 's'} with steps after its"
+            f"{side} ({run.name}) is too short: only {plural(number, 'window')} with steps after its"
             f" warm-up, in {seconds:.0f} s",
             f"At least {LEAST_BATCHES} windows are needed: record with --interval 1, or for longer",
         )

@@ -112,7 +112,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     def assumed_variance(self) -> float:
         """Variance of the step time between runs of one program that a single run cannot show, as a squared ratio.
 
-        Work of CPU cores varies more, unless a GPU computes meanwhile; a wait for workers counts as work of theirs.
+        Work of CPU cores varies more, unless a GPU computes then; a wait for workers counts as work of theirs.
         """
         busy_ns = self.level.cpu_ns + (self.level.data_ns if self.facts.workers else 0.0)
         on_cores = min(1.0, busy_ns / self.level.total_ns) * (1.0 - (self.gpu_ratio or 0.0))
@@ -215,7 +215,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
 def warmup_length(series: Sequence[float]) -> int:
     """How many values to leave out at the start: outliers from the second half, all of them above it or all below.
 
-    For 9 7 5 5 4 5 5 4 the answer is 2. In about one run of a hundred a value is left out that is no warm-up.
+    For 9 7 5 5 4 5 5 4 the answer is 2. In about one run of a hundred a value is left out that is not warm-up.
     """
     half = series[len(series) // 2 :]
     if len(half) < 4:

@@ -16,7 +16,7 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.new_files import free_name
 from tuimon.session.phase_table import RangeRow
 from tuimon.sources.outputs import output_file
-from tuimon.text import full_place
+from tuimon.text import full_place, plural
 from tuimon.views.finding_text import (
     NO_FINDING,
     evidence_rows,
@@ -157,7 +157,7 @@ def _head(report: Report) -> list[str]:
     command = plain(" ".join(run.command)) or "?"
     lines = _wrap(f"tuimon report: {command}")
     others = max(0, run.node_count - 1)
-    nodes = f" and {others} more node{'s' if others > 1 else ''}" if others else ""
+    nodes = f" and {plural(others, 'more node')}" if others else ""
     lines.append(f"{plain(run.host or '?')}{nodes}, started {run.started}, recorded for {duration(run.duration_s)}")
     versions = (("driver", facts.driver), ("CUDA", facts.cuda), ("torch", facts.torch), ("Python", facts.python))
     hardware = [facts.gpu_names, f"{facts.cpu_count} CPU cores" if facts.cpu_count else None]

@@ -120,7 +120,7 @@ class TuimonApp(TerminalApp[AppOutcome]):
         yield self.board
 
     def on_mount(self) -> None:
-        """Wake up at signals, show the session at once, and start the one timer."""
+        """Wake up at signals, show the session, and start the one timer."""
         # not add_signal_handler: its handlers end with the loop, and a shell's second SIGHUP would kill tuimon
         self._signals.notify = partial(asyncio.get_running_loop().call_soon_threadsafe, self._check_signals)
         self._check_signals()
@@ -316,7 +316,7 @@ class TuimonApp(TerminalApp[AppOutcome]):
         self.screen.set_focus(self.board.ranks)
 
     async def on_ranks_pane_picked(self, message: RanksPane.Picked) -> None:
-        """Show the chosen process in all panes from now on."""
+        """Show the chosen process in all panes."""
         self.monitor.session.focus_on(message.pid)
         await self.action_step_back()
         self._show()

@@ -218,7 +218,7 @@ class KeysLine(Canvas):
         self._shown: tuple[frozenset[str], Cost | None] = (frozenset(), None)
 
     def on_mount(self) -> None:
-        """Show the focused pane's keys from now on."""
+        """Show the keys of the focused pane whenever it changes."""
         self.screen.bindings_updated_signal.subscribe(self, lambda _: self.fit())
 
     def show(self, idle: frozenset[str], cost: Cost | None) -> None:

@@ -130,7 +130,7 @@ class TerminalDriver(LinuxDriver):
         self._output = self._new_output()
         self._changes_modes = False
         self.exit_event = ExitEvent(self.fileno, self._report_lost)
-        # Textual's own handlers write to queues at once, wherever the app happens to be, even inside those queues
+        # Textual's own handlers write to queues immediately, wherever the app happens to be, even inside those queues
         self._continued = False
         signal.signal(signal.SIGTSTP, self._on_stop)
         signal.signal(signal.SIGCONT, self._on_continue)
@@ -153,7 +153,7 @@ class TerminalDriver(LinuxDriver):
             self._changes_modes = False
 
     def stop_application_mode(self) -> None:
-        """Give the terminal back as it was, unless another program has it by now and has set its modes."""
+        """Give the terminal back as it was, unless another program has taken it and set its modes."""
         self._changes_modes = True
         if self._in_background():
             self.attrs_before = None
@@ -216,7 +216,7 @@ class TerminalDriver(LinuxDriver):
         self._in_loop(self._continue_process)
 
     def _stop_process(self) -> None:
-        """Give the terminal back, then stop; go on at once if SIGCONT has come, or nobody could send it."""
+        """Give the terminal back, then stop; go on immediately if SIGCONT has come, or nobody could send it."""
         if self._is_started:
             self.suspend_application_mode()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)

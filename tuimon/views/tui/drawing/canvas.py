@@ -221,7 +221,7 @@ class Pane(Canvas, Generic[State], can_focus=True):
         raise NotImplementedError
 
     def rows_wanted(self, width: int, most: int) -> int:
-        """Rows of content that it could fill well in this width, if possible at most so many; 0: it has only a line."""
+        """Rows of content that it could fill well in this width, if possible at most ``most``; 0: it is only a line."""
         return 8
 
     def heading(self, state: State) -> tuple[Span, ...]:

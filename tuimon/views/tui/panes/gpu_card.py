@@ -34,7 +34,7 @@ class TorchShare(NamedTuple):
 
     allocated_bytes: float | None
     reserved_bytes: float
-    retries: int = 0  # allocations that succeeded only after the cache was emptied, as far as they were counted
+    retries: int = 0  # allocations that succeeded only after the cache was emptied, of those counted
     peak_bytes: int | None = None  # most in tensors at a time
     held_bytes: Sequence[int] = ()  # of it, weights, gradients and optimizers; empty: unknown, or of several processes
 

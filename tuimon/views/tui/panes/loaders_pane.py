@@ -156,7 +156,7 @@ def _ready_role(loader: LoaderRow, calm: str) -> str:
 
 
 def worker_columns(rows: Sequence[LoaderWorkerRow], width: int) -> list[Column[LoaderWorkerRow]]:
-    """The columns for these rows, as far as ``width`` cells have room for them.
+    """The columns for these rows that fit ``width`` cells.
 
     They show the share of its time in which a worker makes batches, and its CPU; the difference is waiting in items.
     """

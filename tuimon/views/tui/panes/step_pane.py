@@ -64,7 +64,7 @@ _LEAST_BAR = 14
 def phase_rows(state: StepState, ranges: Sequence[RangeRow], width: int, *, with_gpu: bool = True) -> list[Line]:
     """Each phase followed by the ranges whose outermost range lies mostly in it; heads where there are GPU times.
 
-    If the GPU limits the step, its time comes first: the CPU mostly waits meanwhile.
+    If the GPU limits the step, its time comes first: the CPU mostly waits during it.
     """
     phases, waits = state.phases, state.waits
     known = {phase.name for phase in phases}

@@ -46,7 +46,7 @@ _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 
 
 def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadRow]]:
-    """The columns for these rows, as far as the screen has room."""
+    """The columns for these rows that fit the screen."""
     role = max((cell_len(role_text(row)) for row in rows), default=4)
     role = max(10, min(role, 24 if width >= 90 else 20)) + 2
     pid = 8 if width >= 104 and len({row.pid for row in rows}) > 1 else 0

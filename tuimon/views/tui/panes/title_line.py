@@ -50,7 +50,7 @@ class TitleLine(Pane[TitleState], can_focus=False):
         return TitleState(tuple(title_items(now)), self.followed, self.read_ratio)
 
     def draw(self, state: TitleState, width: int, height: int) -> list[Line]:
-        """The line, which shows at once whether the screen is frozen."""
+        """The line; also shows whether the screen is frozen."""
         return [title_line(state, width, paused=self.paused)]
 
 
@@ -71,7 +71,7 @@ def title_line(state: TitleState, width: int, *, paused: bool = False) -> Line:
 
 
 def title_items(now: Parts) -> list[TitleItem]:
-    """The program and its position in the run, as far as they are known."""
+    """The program and its position in the run; unknown parts are left out."""
     session, end = now.session, now.session.exit
     pid, gpus, header, process = now.own.pid, now.view.gpus(), session.header, session.process(now.own.pid)
     elapsed = None

@@ -129,7 +129,7 @@ class LinesView:
         on_gpu: bool,
         code_of: Callable[[Place], CodeLines] = lambda _: (),
     ) -> list[Line]:
-        """Exactly ``height`` lines; below the table the code around the chosen line, as far as it is known."""
+        """Exactly ``height`` lines; below the table the code around the chosen line, if it is known."""
         table = samples.table(phase, libraries=self.libraries)
         self.rows.rows = table.lines  # lines with samples of their own first
         if SORTS[self.sort] == "total":

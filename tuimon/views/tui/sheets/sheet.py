@@ -35,7 +35,7 @@ Build = Callable[[int], list[Line]]
 
 
 class SheetText(Widget):
-    """Lines one below the other, made for the width at hand."""
+    """Lines one below the other, made for the given width."""
 
     def __init__(self, build: Build) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ def ask_to_inject(app: App[Any], hooks: Hooks) -> None:  # Any: whatever it retu
             text, severity = hooks.bring_in(), "information"
         except CannotInject as error:
             text, severity = f"{error.message}. {error.hint or ''}", "error"
-        with contextlib.suppress(RuntimeError):  # the app has been left meanwhile
+        with contextlib.suppress(RuntimeError):  # the app has been left
             app.call_from_thread(app.notify, text, severity=severity, markup=False, timeout=15)
 
     if hooks.are_missing():
@@ -215,7 +215,7 @@ CodeLines = Sequence[tuple[int, str]]
 
 
 class CodeAround:
-    """Code around lines: read from the user's files, as far as that is possible, else as samples have recorded it."""
+    """Code around lines: read from the user's files if that is possible, else as samples have recorded it."""
 
     def __init__(self, widget: DOMNode, closeup: CloseUp | None, changed: Callable[[], None]) -> None:
         """``changed`` is called when more has been read."""

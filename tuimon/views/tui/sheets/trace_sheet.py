@@ -16,7 +16,7 @@ from tuimon.records import BETWEEN, PHASES, TracedSync, TracedWork, TraceTaken
 from tuimon.session.session import Session
 from tuimon.sources.control_channel import POLL_S
 from tuimon.sources.tracing import TraceOrder
-from tuimon.text import kernel_name
+from tuimon.text import kernel_name, plural
 from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import Summary, summarize
@@ -50,7 +50,7 @@ def headline(summary: Summary) -> str:
     taken = summary.trace.taken
     if not summary.has_steps:
         return f"no steps marked · {ms(summary.span_ns / 1e6)}"
-    text = f"{summary.steps} step{'s' if summary.steps > 1 else ''} · {ms(summary.span_ns / summary.steps / 1e6)} each"
+    text = f"{plural(summary.steps, 'step')} · {ms(summary.span_ns / summary.steps / 1e6)} each"
     if taken is not None and taken.step_ms:
         text += f" (before the trace: {ms(taken.step_ms)})"
     return text
@@ -229,7 +229,7 @@ def texts_lines(width: int, *texts: tuple[str, str]) -> list[Line]:
 
 
 def known_before(session: Session, pid: int) -> TakenBy:
-    """Command, rank and length of a step, as far as they are known."""
+    """Command, rank and length of a step; None for what is unknown."""
     own = session.over("recent").of(pid)
     step_ms = own.steps.median_ms if own.steps is not None else None
     return TakenBy(pid=pid, rank=own.process.rank, command=" ".join(own.process.command)[:500], step_ms=step_ms)
