@@ -1,13 +1,15 @@
 """Which words are ours and which the target's, and what shells complete."""
 
+import io
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 from docs.make_completions import FOLDER, texts
 from tuimon.cli.commands.completions import FILES
-from tuimon.cli.main import COMMANDS, help_text
+from tuimon.cli.main import COMMANDS, help_text, run_command_line
 from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.errors import NotComparable
 from tuimon.monitor.reactions import Reactions
@@ -120,6 +122,13 @@ def test_runtime_errors_exit_1_with_a_hint(call):
     error = call("attach", "2147483647", code=1).err
     assert error.startswith("tuimon: there is no process 2147483647\n  ")
     assert "tuimon ps" in error
+
+
+def test_stdout_that_lacks_a_character_gets_a_question_mark(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    assert run_command_line(["explain", "input_bound"]) == 0
+    assert b"\n ? DataLoader, its workers and their options:" in raw.getvalue()
 
 
 def test_version(call):

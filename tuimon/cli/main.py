@@ -9,7 +9,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from tuimon.cli.quick_start import without_collections
-from tuimon.cli.writing import replace_closed_streams, silence, write_message
+from tuimon.cli.writing import print_any_text, replace_closed_streams, silence, write_message
 from tuimon.errors import TuimonError
 
 #: Each command is ``tuimon.cli.commands.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.
@@ -46,6 +46,7 @@ What is my training waiting for, which line of code causes it, and what would fi
 def run_command_line(argv: Sequence[str]) -> int:
     """Run one command; returns tuimon's exit code."""
     replace_closed_streams()
+    print_any_text()
     try:
         return _dispatch(argv)
     except TuimonError as error:

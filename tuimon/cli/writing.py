@@ -28,6 +28,12 @@ def replace_closed_streams() -> None:
             setattr(sys, name, open(handle, mode, encoding="utf-8"))  # noqa: SIM115  (open to the end)
 
 
+def print_any_text() -> None:
+    """Have stdout show ``?`` for characters that its encoding lacks, as a Latin-1 terminal's; stderr shows escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
+
+
 def write_message(text: str) -> None:
     """Write a line on stderr, as stdout is for data; a stderr that is closed costs the message and nothing else."""
     with contextlib.suppress(OSError, ValueError):
