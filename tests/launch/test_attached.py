@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import psutil
@@ -44,6 +45,20 @@ def test_no_such_process():
     for pid in (child.pid, 2**31 - 1, -5, 0):
         with pytest.raises(TargetError, match=str(pid)):
             attach(pid)
+
+
+def test_a_thread_is_named_with_its_process():
+    goes_on = threading.Event()
+    thread = threading.Thread(target=goes_on.wait)
+    thread.start()
+    try:
+        with pytest.raises(TargetError) as refused:
+            attach(thread.native_id)
+    finally:
+        goes_on.set()
+        thread.join()
+    assert refused.value.message == f"{thread.native_id} is a thread of process {os.getpid()}"
+    assert refused.value.hint == f"Watch the process: tuimon attach {os.getpid()}"
 
 
 def test_not_python():

@@ -39,6 +39,8 @@ def attach(pid: int) -> Attached:
     ticks, uids = procfs.start_ticks(pid), procfs.user_ids(pid)
     if ticks is None or not uids or not is_alive(pid, ticks):
         raise TargetError(f"there is no process {pid}", "List the running trainings: tuimon ps")
+    if (process := procfs.read_fields(f"/proc/{pid}/status").get("Tgid", str(pid))) != str(pid):  # /proc has threads
+        raise TargetError(f"{pid} is a thread of process {process}", f"Watch the process: tuimon attach {process}")
     owner = uids[1]
     if owner != os.getuid() and os.getuid() != 0:
         raise TargetError(
