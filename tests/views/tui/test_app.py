@@ -155,7 +155,8 @@ async def test_the_verdict_s_line_is_opened_while_the_training_goes_on(tmp_path,
     line.write_text("x\n")
     opened = tmp_path / "opened"
     monkeypatch.setenv("VISUAL", f"sh -c 'echo $1 > {opened}' sh")
-    monkeypatch.setattr(TuimonApp, "suspend", contextlib.nullcontext)
+    suspensions = []
+    monkeypatch.setattr(TuimonApp, "suspend", lambda app: contextlib.nullcontext(suspensions.append(app)))
     (found,) = monitor.findings = [structs.replace(streams.INPUT_BOUND, where=(Place(str(line), 31, "f"),))]
     async with running(monitor) as (app, pilot):
         for keys in (("o",), ("v", "o")):
@@ -163,6 +164,11 @@ async def test_the_verdict_s_line_is_opened_while_the_training_goes_on(tmp_path,
             await app.workers.wait_for_complete()
             assert opened.read_text() == "+31\n"
             opened.unlink()
+        app.action_edit()
+        app.action_edit()  # the key was held, and the editor has not yet begun
+        await app.workers.wait_for_complete()
+        assert len(suspensions) == 3
+        opened.unlink()
         monitor.findings = [structs.replace(found, where=(Place("/gone/train.py", 31, "f"),))]
         await pilot.press("escape", "o")
         assert notices(app)[-1].message == "train.py:31 is not on this machine"

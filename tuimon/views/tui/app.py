@@ -113,6 +113,7 @@ class TuimonApp(TerminalApp[AppOutcome]):
         self.board = Board()
         self.board.output.tail = monitor.output
         self._refresh_s = refresh_s
+        self._is_editing = False  # a second editor would have Textual take its own modes for the terminal's
         header = monitor.session.header
         self._pacing = Pacing(round((header.interval_s if header else 1.0) / refresh_s))
 
@@ -339,7 +340,8 @@ class TuimonApp(TerminalApp[AppOutcome]):
             self.notify(f"{code_place(place)} is not on this machine", severity="warning", markup=False)
         elif command is None:
             self.notify("no editor found: set EDITOR", severity="warning", markup=False)
-        else:
+        elif not self._is_editing:
+            self._is_editing = True
             self.run_worker(self._edit(command))
 
     async def _edit(self, command: Sequence[str]) -> None:
@@ -349,6 +351,8 @@ class TuimonApp(TerminalApp[AppOutcome]):
                 await asyncio.to_thread(subprocess.call, command)
         except OSError:
             self.notify(f"cannot run {plain(command[0])}: see EDITOR", severity="warning", markup=False)
+        finally:
+            self._is_editing = False
 
     def _finding(self) -> Finding:
         from tuimon.views.tui.sheets.findings_sheet import FindingsSheet

@@ -6,6 +6,7 @@ import asyncio
 import io
 
 import pytest
+from msgspec import structs
 from textual.events import MouseScrollDown
 
 from tests.session.records import header, process, session_of, steps, threads
@@ -141,6 +142,15 @@ async def test_help_is_of_the_focused_pane_and_enter_leads_on_to_all_terms():
         await pilot.press("enter")
         await pilot.pause()
         assert "What the numbers mean" in str(app.screen.body.border_title)
+
+
+async def test_findings_are_chosen_where_their_names_have_no_room():
+    monitor = streams.input_bound(5)
+    monitor.findings = [streams.INPUT_BOUND, structs.replace(streams.INPUT_BOUND, rule="side_work")]
+    async with running(monitor, (1, 1)) as (app, pilot):
+        await pilot.press("v", "tab")
+        await pilot.pause()
+        assert app.screen.rows.index == 1
 
 
 class FakeCloseUp:

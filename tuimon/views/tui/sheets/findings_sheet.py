@@ -80,7 +80,8 @@ class FindingsSheet(Sheet):
 
     def _scroll_to_chosen(self) -> None:
         badges = [y for y, row in enumerate(self.text.lines) if any(span.role.endswith(" badge") for span in row)]
-        self.body.scroll_to(y=badges[self.rows.index])  # one above each finding
+        if self.rows.index < len(badges):  # one above each finding; two columns have no room for them
+            self.body.scroll_to(y=badges[self.rows.index])
 
     def sheet_lines(self, width: int) -> list[Line]:
         monitor, now = self._monitor, parts_of(self._monitor.session.shown())
