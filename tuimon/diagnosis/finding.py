@@ -116,7 +116,7 @@ class Fix(NamedTuple):
 
 
 class Finding(Struct, frozen=True):
-    """One verdict.
+    """What one rule has found.
 
     ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time. ``fixes`` has
     the best first, and is empty if there is nothing to do; ``action`` and ``estimated_speedup`` are those of the best:
@@ -160,7 +160,7 @@ class Finding(Struct, frozen=True):
         return self.best.least
 
 
-def verdict(
+def new_finding(
     headline: str,
     *fixes: Fix | str | None,
     severity: Severity = "warning",

@@ -10,7 +10,7 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import decomposes, in_inner_loop
-from tuimon.diagnosis.finding import WARNING_GAIN, Change, EditName, Finding, Fix, leading, verdict
+from tuimon.diagnosis.finding import WARNING_GAIN, Change, EditName, Finding, Fix, leading, new_finding
 from tuimon.diagnosis.line_text import at_hot, in_library, percent
 from tuimon.diagnosis.rule import is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
@@ -94,7 +94,7 @@ def _setting(
     else:  # the CPU submits more work sooner
         low, high = Interval.around(share * (1.0 - takes), share * error)
         fix = without_if_sure(evidence, action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
-    return verdict(headline, fix, cause=cause, share=share, at=hot, evidence={f"{cause}_share": share})
+    return new_finding(headline, fix, cause=cause, share=share, at=hot, evidence={f"{cause}_share": share})
 
 
 def lower_is_faster(evidence: Evidence) -> bool:
@@ -344,7 +344,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
         gained = updates if evidence.gpu.is_used is False or is_busy else 0.0
         fixes = [at_once] if at_once is not None else _library_update_fixes(evidence, gained, share - updates)
-    return verdict(
+    return new_finding(
         f"the optimizer's update takes {percent(share)} of each step{what}{in_library(hot)}",
         *fixes,
         share=share,

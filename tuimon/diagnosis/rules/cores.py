@@ -9,7 +9,7 @@ from tuimon.diagnosis.evidence.data import ONE_THREAD
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, used_gpus, worst_of
-from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, verdict
+from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, new_finding
 from tuimon.diagnosis.line_text import percent
 from tuimon.diagnosis.rule import waits_for_cores
 from tuimon.diagnosis.step_model import without_cost
@@ -50,7 +50,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     share = f"need {demand.wanted:.1f} cores but have {demand.cores}"
     if machine.kept_to is not None:
         share = f"share {machine.kept_to}"
-    return verdict(
+    return new_finding(
         f"{place}{threads} threads of {plural(processes, 'process')} {share}: they wait for a core"
         f" {percent(lost)} of the time",
         fix,
@@ -169,7 +169,7 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     holders, action = _HOLDERS[outside.by]
     threads = machine.intra_op_threads
     is_parallel = any(demand.busy_threads.get(own.pid, 0) > 1 and threads.get(own.pid) != 1 for own in trainers)
-    return verdict(
+    return new_finding(
         f"{place}{holders.format(outside.cores)}: the training, or its workers, wait {percent(share)} of the time"
         " for a core",
         action,
@@ -194,7 +194,7 @@ def _benign(evidence: Evidence, demand: Demand) -> Finding | None:
         return None
     if min(cpu) < NEARLY_ALL or max(delays) > SMALL:
         return None
-    return verdict(
+    return new_finding(
         f"{len(trainers)} training processes at {percent(min(cpu))} CPU or more do not slow each other down: they"
         f" wait {percent(max(delays))} of the time for a core",
         "change nothing: each has its own core",
@@ -238,7 +238,7 @@ def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | N
     who = f"process {own_id(pid)}" if own_id(pid) else "another program"  # which the driver does not name here
     action = "choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it"
     fix = without_cost(evidence, action, lost)
-    return verdict(
+    return new_finding(
         f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the training"
         f" {'may wait' if lost.low < SMALL else 'waits'} meanwhile",
         fix if steps is not None else fix.with_upper_bound(fix.gain and fix.gain.high),
@@ -256,7 +256,7 @@ def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
     who, how = "training", "CUDA_VISIBLE_DEVICES, unless each leaves this one idle"
     if evidence.world_size > len(others) and all(process.world_size == evidence.world_size for process in others):
         who, how = "rank", "torch.cuda.set_device(local_rank) first of all"
-    return verdict(
+    return new_finding(
         f"{len(others) + 1} {who}s share GPU {gpu.latest.index}: while one computes, the others wait",
         f"give each {who} a GPU of its own: {how}",
         severity="info",

@@ -16,7 +16,7 @@ from tuimon.diagnosis.evidence.course import (
 )
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, SLOW_RATIO
-from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, verdict
+from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, new_finding
 from tuimon.diagnosis.known import known_work_at
 from tuimon.diagnosis.line_text import after, percent
 from tuimon.interval import Interval
@@ -42,7 +42,7 @@ def warmup(evidence: Evidence) -> Finding | None:
     if not slow and stats.total >= FIRST_STEPS:
         return None
     ratio = f", {first / median:.0f}x the median" if slow and first is not None else ""
-    return verdict(
+    return new_finding(
         f"the slowest of the first steps took {first or median:.0f} ms{ratio}",
         "wait: the first steps compile, tune and fill caches",
         severity="info",
@@ -97,7 +97,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
         least = max(1.0, least_ratio(grown.before.steps_ms, grown.now.steps_ms))
         most = max(least, min(now / before, WIDEST_RANGE * least))
         fix = Fix.with_gain(found.action, Interval(least, most), likely=most)
-    return verdict(
+    return new_finding(
         headline,
         fix,
         severity="warning" if found.is_fault else "info",

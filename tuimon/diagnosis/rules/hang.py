@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import used_gpus
 from tuimon.diagnosis.evidence.standstill import Gone, StalledRanks, StaysFor, last_seen
-from tuimon.diagnosis.finding import Finding, verdict
+from tuimon.diagnosis.finding import Finding, new_finding
 from tuimon.diagnosis.line_text import after
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
@@ -83,7 +83,7 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
         return None
     places, gone = last_seen(evidence)
     worker = next((place for pid, place in places.items() if pid != evidence.pid), None)
-    return verdict(
+    return new_finding(
         f"the training stood still for {after(stood_s)} of the run's {after(divided.total_s)}"
         f"{f': {_ended(gone)}' if gone else f': it waited for a worker at {at(worker)}' if worker else ''}",
         _GONE if gone else _CHECK,
@@ -140,7 +140,7 @@ def _judged(still: StalledRanks) -> Finding | None:
         odd_ranks = still.lost or (odd.ranks if odd is not None else ())
         several = {"ranks": len(ranks), "odd_ranks": ", ".join(map(str, odd_ranks)) or None}
     in_ranks = f" in any of {len(ranks)} ranks" if len(ranks) > 1 else ""
-    return verdict(
+    return new_finding(
         f"nothing has moved{in_ranks} for {after(quiet_s)}{stands}{_other_end(still) if gone is None else ''}",
         _FORKED if any(rank.waits_for_thread_lost_in_fork for rank in ranks) else _GONE if gone is not None else _CHECK,
         severity="critical",
@@ -225,7 +225,7 @@ def not_ended(evidence: Evidence) -> Finding | None:
     held_bytes = sum(p.memory_bytes or 0 for row in held for p in row.latest.processes if p.pid in row.run_pids)
     what = f"{size_text(held_bytes)} of GPU memory" if held_bytes else "the GPU" if held else ""
     does, how = _STAYS_FOR[stays.stays_for]
-    return verdict(
+    return new_finding(
         f"the training ended {after(still.quiet_s)} ago, and the process {does}{f' and holds {what}' if what else ''}",
         f"end the program after its training: {how}",
         severity="warning" if held and idle_s >= LONG_IDLE_S else "info",

@@ -14,7 +14,7 @@ from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.evidence.data import HAND_OVER_MS, ONE_THREAD, collating_function
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.process import works
-from tuimon.diagnosis.finding import Finding, Fix, Severity, bounds, verdict
+from tuimon.diagnosis.finding import Finding, Fix, Severity, bounds, new_finding
 from tuimon.diagnosis.known import POLLING, figures
 from tuimon.diagnosis.line_text import CHANGES_TRAINING, WAIT_TIPS, at_hot, idle_part, percent
 from tuimon.diagnosis.rule import claim_on, is_sure
@@ -387,7 +387,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     waits = f"{percent(claim.share)} of each step waits"
     if claim.on_gpu is not None:
         waits = f"the GPU waits {idle_part(claim.on_gpu)} of each step"
-    return verdict(
+    return new_finding(
         f"{waits} for data{clause}",
         best,
         *(fix for fix in others if fix.estimated_speedup is not None),

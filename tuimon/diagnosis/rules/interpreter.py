@@ -13,7 +13,7 @@ from tuimon.diagnosis.cells import Cell, of_loop, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
-from tuimon.diagnosis.finding import Finding, Fix, verdict
+from tuimon.diagnosis.finding import Finding, Fix, new_finding
 from tuimon.diagnosis.known import POLLING, figures, known_work_at
 from tuimon.diagnosis.line_text import KnownWork, at_hot, in_library, percent
 from tuimon.diagnosis.rule import UNSURE, is_sure
@@ -42,7 +42,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     place, others = found.place, evidence.others.values()
     known = known_work_at(place, *others, native=found.culprit.native)
     beside = f" {percent(queued)} of the time for its batches and" if queued else ""
-    return verdict(
+    return new_finding(
         f"the training thread waits{beside} about {percent(lost - queued)} of the time for the GIL, held by"
         f" {'another thread' if place else f'thread {found.culprit.name}'}{in_library(None, known)}",
         *_fixes(evidence, found, lost, queued, known),
@@ -107,7 +107,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
         action = f"remove gc.collect() ({code_place(call.place)}), or call it once per epoch"
     else:
         action = f"call {at_hot(call)} less often, or not at all"
-    return verdict(
+    return new_finding(
         f"garbage collection stops the training {percent(share)} of the time{every}{in_library(call)}",
         without(evidence, "collections", action, Interval.around(share)),
         share=share,
@@ -190,7 +190,7 @@ def recompiles(evidence: Evidence) -> Finding | None:
     guard = guard_of(again[0].reason if again else "")
     why = f": {guard.differs}" if again and again[0].reason else ""
     count, window_s = sum(event.count for event in again), evidence.phases.window_s
-    return verdict(
+    return new_finding(
         f"{percent(share)} of each step recompiles {_name(again)}{why}",
         without(evidence, "compiling", guard.fix, Interval.around(share)),
         share=share,
@@ -215,7 +215,7 @@ def _uncompiled(evidence: Evidence) -> Finding | None:
     breaks = evidence.of_run.compiler_events("graph_break")
     if given_up:
         first = given_up[0]
-        return verdict(
+        return new_finding(
             f"torch.compile gave up on {_name(given_up)}: new inputs run uncompiled",
             guard_of(first.reason).fix,
             severity="info",
@@ -226,7 +226,7 @@ def _uncompiled(evidence: Evidence) -> Finding | None:
     if not breaks:
         return None
     places = tuple(dict.fromkeys(Place(each.file, each.line, each.function) for each in breaks))
-    return verdict(
+    return new_finding(
         f"torch.compile breaks the graph: {breaks[0].reason}",
         "if the pieces between the breaks are small, move what it cannot trace out of the function",
         severity="info",
@@ -282,7 +282,7 @@ def python_in_model(evidence: Evidence) -> Finding | None:
     vectorise = f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result"
     if (known := known_work_at(hot.place, running)) is not None:
         vectorise = f"make {at_hot(hot)} cheaper ({known.action})"
-    return verdict(
+    return new_finding(
         f"{percent(share)} of each step is Python code in the model{in_library(hot, known)}{measured}",
         # each operation that forward leaves out saves one in backward, where samples do not show it
         without(evidence, "model", f"{vectorise}: no GPU makes it faster", Interval.around(share)).with_open_gain,

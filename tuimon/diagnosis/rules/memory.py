@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import Filling, Keeping, Machine, Resource, Store
-from tuimon.diagnosis.finding import SEVERITY_ORDER, Figure, Finding, Severity, verdict
+from tuimon.diagnosis.finding import SEVERITY_ORDER, Figure, Finding, Severity, new_finding
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, Place
 from tuimon.session.gpu_time import TorchMemoryRow
@@ -187,7 +187,7 @@ def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:
         headline += f": {grows} grows by {kind.amount(60 * per_s)} a minute"
         headline += f", full in {_minutes(full_s)}" if full_s is not None and full_s < LATER_S else ""
     keeping = _kept(machine, store.resource, pid)
-    return verdict(
+    return new_finding(
         headline,
         *_fixes(evidence, store.resource, pid, keeping),
         severity="critical" if is_grave else "warning",
@@ -230,7 +230,7 @@ def _growth(evidence: Evidence, machine: Machine, filling: Filling, **facts: int
         keeps, more = "the training keeps", f"{more} on {store.name}"
     end = f", {others} other processes grow too" if others else ""
     place = machine.threads_at(pid) if resource == "tasks" and pid is not None else None
-    return verdict(
+    return new_finding(
         f"{machine.place}{keeps} {more}{end}: {kind.full(store, full_s)}",
         *_fixes(evidence, resource, pid, keeping),
         severity=_severity(full_s, is_doubtful=may_be_cache or not (growth.is_sure or is_known)),
@@ -274,7 +274,7 @@ def _copied_growth(evidence: Evidence, machine: Machine) -> Finding | None:
     per_s, most_bytes = number * growth.per_s, number * shared_bytes
     full_s = min(left) / per_s if most_bytes > min(left) else None
     end = f"full in {_minutes(full_s)}" if full_s is not None else f"up to {size_text(most_bytes)} more"
-    return verdict(
+    return new_finding(
         f"{machine.place}{number} forked workers copy {size_text(60 * per_s)} of {dataset} a minute: {end}",
         f"hold the data of {dataset} in one NumPy array or tensor, not in lists or dicts of Python objects:"
         " each access to an object writes its reference count, which copies its page",
@@ -401,7 +401,7 @@ def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, 
         figures["most_held_pid"], figures["most_held_bytes"] = (own_id(most[0]), most[1]) if most else (None, None)
     if torch is not None:
         figures |= {"torch_peak_bytes": torch.peak_bytes, "reserved_bytes": torch.reserved_bytes}
-    return verdict(
+    return new_finding(
         headline,
         *(_fixes(evidence, resource, pid, keeping) if keeping or resource != "gpu" else (_SMALLER,)),
         severity="critical",
@@ -423,7 +423,7 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
     gpu = next((g for g in evidence.gpu.rows if g.latest.uuid == worst.uuid), None)
     total = gpu.latest.memory_total_bytes if gpu is not None else None
     retries = worst.retries or 0
-    return verdict(
+    return new_finding(
         f"torch's allocator freed its cache {retries} {'time' if retries == 1 else 'times'} in steady training: GPU"
         f" memory is nearly full",
         "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use a smaller batch or activation"

@@ -18,7 +18,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.lines import decomposes, lines_that_run, loop_over_data, update_path
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
-from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, leading, verdict
+from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, leading, new_finding
 from tuimon.diagnosis.known import (
     DIFFERENTIATED,
     GRADIENT_HOOKS,
@@ -90,7 +90,7 @@ def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
             fixes = ["leave the loop as it is: nothing holds it back, and the model spends its time computing"]
     lower = ", a smaller model or torch.autocast('cpu', torch.bfloat16)" if lower_is_faster(evidence) else None
     fixes.append(f"use a GPU{lower or ' or a smaller model'}")
-    return verdict(
+    return new_finding(
         "; ".join(
             (
                 f"the model computes on the CPU for {percent(share)} of each step{on}, mostly"
@@ -187,7 +187,7 @@ def page_faults(evidence: Evidence) -> Finding | None:
             fixes.insert(0, fix.with_open_gain)
         elif part >= LARGE:
             fixes.append(fix)
-    return verdict(
+    return new_finding(
         f"{percent(share.high)} of each step is page faults, {hz:,.0f} a second: freed memory returns to the kernel",
         *fixes,
         cause="page_faults",
@@ -290,7 +290,7 @@ def _finding(
         fix = without_cost(evidence, action, Interval(HALF * share, share))
     elif is_known:
         fix = without(evidence, "model", action, Interval.around(share))
-    return verdict(
+    return new_finding(
         headline,
         fix,
         severity="warning" if fix.gain is not None else "info",

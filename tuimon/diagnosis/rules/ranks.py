@@ -18,7 +18,7 @@ from tuimon.diagnosis.evidence.ranks import (
     late_rank,
     late_turns,
 )
-from tuimon.diagnosis.finding import Figure, Finding, Fix, verdict
+from tuimon.diagnosis.finding import Figure, Finding, Fix, new_finding
 from tuimon.diagnosis.line_text import CHANGES_TRAINING, at_hot, in_library, most_at, percent, work_at
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
@@ -103,7 +103,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             return None  # the others come late because they wait for a core
         headline, fix, figures = _on_cpu(evidence, least, all_measured=all_measured)
     collectives = _collectives(evidence)
-    return verdict(
+    return new_finding(
         ": ".join((headline, *collectives.values())),
         advice_on_debugging("comm_bound", evidence) or fix,  # until that is off, the gain of a change is unknown
         share=least.share,
@@ -253,7 +253,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     who, wait = (f"rank {waiting[0]}", "waits") if len(waiting) == 1 else ("the others", "wait")
     whom = f"{'ranks' if late.also else 'rank'} {', '.join(map(str, (row.rank, *late.also)[:_NAMED]))}"
     where = f" on {row.host}" if late.is_elsewhere else ""
-    return verdict(
+    return new_finding(
         f"{who} {'may wait' if is_weak else wait} {percent(late.share)} of the time for {whom}{where}, {clause}",
         fix,
         severity="info" if is_weak else "warning",
@@ -343,7 +343,7 @@ def _in_turn(evidence: Evidence) -> Finding | None:
     hot = samples.where(phase=phase).hottest()
     last = ", ".join(f"{row.rank} in {percent(share)}" for row, share in turns.last[:_NAMED])
     first = turns.last[0][0]
-    return verdict(
+    return new_finding(
         f"ranks take turns being late ({last} of the steps): {percent(turns.share)} of each step is a wait for the"
         f" slowest, which takes {ms_text(turns.longer_ms)} longer in {phase}{in_library(hot)}",
         without_cost(evidence, even_work(evidence), Interval.around(turns.share_if_even)),

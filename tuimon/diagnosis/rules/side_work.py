@@ -12,7 +12,7 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting, library_place, update_path, user_path, with_library
-from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, verdict
+from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, new_finding
 from tuimon.diagnosis.known import BELOW, COMPRESSING, figures, known_work_at, known_work_in
 from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, idle_part, in_library, percent, wait_of, work_at
 from tuimon.diagnosis.rule import Claim, Unclaimed, claim_on, is_sure
@@ -62,7 +62,7 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     share, hot = evaluation.share, with_library(hottest_place(placed), evidence.samples, "eval")
     known = known_work_at(hot and hot.place, evidence.samples.where(phase="eval"))
     less = host_model(evidence).fix("evaluate less often, or on part of the data", Change("evaluation", 0.0))
-    return verdict(
+    return new_finding(
         f"{percent(share)} of the time goes to evaluation, not training{in_library(hot, known)}",
         less,
         *([Fix(known.action)] if known is not None else []),
@@ -112,7 +112,7 @@ def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str
         return None
     tip = WAIT_TIPS.get(node.activity if longest.doing == "pace" else longest.doing, WAIT_TIPS["connection"])
     in_hook = known_work_in(node) if node.hook is not None else None
-    return verdict(
+    return new_finding(
         headline.format(at(place)),
         in_hook.action if in_hook is not None else tip.less.format(at(place)),
         severity="info",
@@ -241,7 +241,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
         fixes.append(work.without(f"save half as often at {work.at}", 0.5))
         if _SAVES_TENSORS.search(hot.place.source):
             fixes.append(Fix("save a clone() of each tensor that is a view: torch.save() writes all of its storage"))
-    return verdict(
+    return new_finding(
         _headline(work),
         *fixes,
         cause=work.kind,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tuimon.diagnosis.cells import RUNS, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
-from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, leading, verdict
+from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, leading, new_finding
 from tuimon.diagnosis.line_text import CHANGES_TRAINING, at_hot, idle_part, in_library, percent, times_a_step
 from tuimon.diagnosis.rule import Unclaimed
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
@@ -56,7 +56,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     if python is not None and python >= LARGE and allocator is None:
         why += f"; the interpreter has {percent(python)} of the CPU time of both passes"
     lead, exchange = gpu.time.lead("backward end"), evidence.exchange
-    return verdict(
+    return new_finding(
         f"GPU idle {idle_part(gpu.idle)} of each step: {why}{in_library(hot)}",
         *fixes,
         cause=None if allocator is None else "allocator",
@@ -235,7 +235,7 @@ def keeps_busy(unclaimed: Unclaimed) -> Finding | None:
     most = f"mostly {runs} ({ms_text(gpu.phases[heaviest].span * gpu.step_ms)} a step)"
     use = _use_of(unclaimed, gpu, most)
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
-    return verdict(
+    return new_finding(
         f"GPU busy {busy} the time, {use.headline}",
         *use.fixes,
         severity="info" if use.cause is not None else "benign",
@@ -270,11 +270,11 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
         whose = "" if is_alone else ", such as NCCL's,"
         part = f"at least {percent(gpu.untimed)} in work that its events do not time"
         how = f"{part}, on other streams{whose} or in CUDA graphs"
-        return verdict(how, "run tuimon trace: it shows the kernels of all streams", cause="other_streams")
+        return new_finding(how, "run tuimon trace: it shows the kernels of all streams", cause="other_streams")
     if not is_alone:  # it may only be waiting for the others
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
         sign = f"; it {power}, a weak sign that it mostly waits" if (power := _little_power(gpu)) else ""
-        return verdict(
+        return new_finding(
             f"{most}; {waits} of that is waiting for the other ranks{sign}",
             "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is fine",
             evidence=exchange.figures if exchange is not None else {},
@@ -283,7 +283,7 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
     had = {"lower precision": unused or _in_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
     faster = ", ".join((*(each for each, is_so in had.items() if not is_so), "a smaller model", "a faster GPU"))
     how = "as it should be" if unused is None else "its tensor cores idle"
-    return verdict(f"{how}: {most}", unused or "leave the loop as it is", f"only these make it faster: {faster}")
+    return new_finding(f"{how}: {most}", unused or "leave the loop as it is", f"only these make it faster: {faster}")
 
 
 def _little_power(gpu: GpuSteps) -> str:
@@ -306,7 +306,7 @@ def _bad_use(evidence: Evidence, gpu: GpuSteps, card: Gpu, means: GpuMeans, comp
         power = _little_power(gpu)
         if not power or computing < 1.0:
             return None
-        return verdict(
+        return new_finding(
             f"but {power}: a weak sign of kernels too small to fill it",
             "run tuimon trace: it lists the kernels that take the time",
             larger,
@@ -319,18 +319,18 @@ def _bad_use(evidence: Evidence, gpu: GpuSteps, card: Gpu, means: GpuMeans, comp
     if means.dram_ratio is not None and means.dram_ratio >= MOST:
         halved = Fix("halve the bytes: torch.autocast('cuda', torch.bfloat16)", changes_training=True)
         how = f"bound by its memory: {percent(means.dram_ratio)} of its peak traffic"
-        return verdict(how, fused, None if _in_half(evidence) else halved, cause="memory_traffic", evidence=figures)
+        return new_finding(how, fused, None if _in_half(evidence) else halved, cause="memory_traffic", evidence=figures)
     if means.sm_ratio < MOST * computing:  # "likely ineffective", says NVIDIA's manual, which the page links
         batch = larger_batch(evidence, Interval.around(1.0 - means.sm_ratio))
         how = f"but with {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
         most = batch.with_upper_bound(batch.gain and batch.gain.high) if batch is not None else None
-        return verdict(how, larger, most, cause="few_sms", evidence=figures)
+        return new_finding(how, larger, most, cause="few_sms", evidence=figures)
     may_use_them = _in_half(evidence) or evidence.process.tf32
     if not may_use_them or means.tensor_ratio is None or means.tensor_ratio >= SMALL * computing:
         return None
     how = f"but its tensor cores work only {percent(means.tensor_ratio)} of it: most of its kernels do not use them"
     traced = "run tuimon trace: it lists the kernels that take the time; matrices need sizes that are multiples of 8"
-    return verdict(how, traced, fused, cause="few_products", evidence=figures)
+    return new_finding(how, traced, fused, cause="few_products", evidence=figures)
 
 
 def _in_half(evidence: Evidence) -> bool:
@@ -362,7 +362,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
         " that are multiples of 8"
     )
     fix = without_if_sure(evidence, action, gone, changes_training=True)
-    return verdict(
+    return new_finding(
         f"GPU computes for {percent(products.high)} of each step, its tensor cores for {100 * tensor:.1f} %: lower"
         " precision is not used",
         fix.with_open_gain if fix.least else fix,
@@ -409,7 +409,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
     larger = larger_batch(evidence, Interval.around(1.0 - used).up_to(evidence.gpu.launches_at_most))
     if larger is None:
         return None
-    return verdict(
+    return new_finding(
         f"GPU {gpu.index} is used {percent(used)} of the time, and {percent(filled)} of its memory: room for a"
         " larger batch",
         larger._replace(gain=larger.gain and Interval(1.0, larger.gain.high)),
@@ -428,7 +428,7 @@ def _contradicted(found: tuple[Interval, Interval], trace: TraceTaken | None) ->
     if trace is not None and trace.gpu_span_ns and trace.gpu_busy_ns is not None:
         traced = 1.0 - trace.gpu_busy_ns / trace.gpu_span_ns
         fix = f"trust the trace: the GPU idled {percent(traced)} of the traced steps, and no more without the profiler"
-    return verdict(
+    return new_finding(
         f"GPU idle time unknown: at most {percent(events.high)} by CUDA events, at least {percent(counters.low)} by"
         " NVML's utilisation",
         fix,

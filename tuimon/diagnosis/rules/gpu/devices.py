@@ -10,7 +10,7 @@ from tuimon.diagnosis import xids
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import READINGS, is_free, pcie_peak, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.run import Machine, used_gpus
-from tuimon.diagnosis.finding import SEVERITY_ORDER, Figure, Finding, Fix, Severity, verdict
+from tuimon.diagnosis.finding import SEVERITY_ORDER, Figure, Finding, Fix, Severity, new_finding
 from tuimon.diagnosis.line_text import percent
 from tuimon.interval import Interval
 from tuimon.records import GpuProcess, Process
@@ -68,7 +68,7 @@ def _idle(
     every = len({row.latest.uuid for row in (*own, *still)})
     gpus = ", ".join(str(row.latest.index) for row in still)
     headline, action = (text.format(gpus=f"GPU {gpus}", own=len(own), all=every) for text in texts)
-    return verdict(
+    return new_finding(
         headline,
         action,
         severity="info",
@@ -97,7 +97,7 @@ def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
         for role, (who, action) in _HOLDERS.items():
             if number := len(holders[role]):
                 held_by = plural(number, who)
-                return verdict(
+                return new_finding(
                     f"memory of GPU {row.latest.index} is held but not used by {held_by}",
                     action,
                     severity="info",
@@ -125,7 +125,7 @@ def placement(evidence: Evidence) -> Finding | None:
             f"let it use cores of node {node}: change what binds it (numactl, taskset), or ask the scheduler for cores"
             " near the GPU (Slurm: --gres-flags=enforce-binding)"
         )
-    return verdict(
+    return new_finding(
         f"GPU {index} is attached to NUMA node {node}, and its process {runs} on node {runs_on}",
         action,
         severity="info",
@@ -181,7 +181,7 @@ def _trouble(text: str, remedy: str, severity: Severity, lost: float = 0.0, **fi
     """A fault of a GPU, in words that follow its name; ``lost``: the largest share of each step that it costs."""
     share = lost if lost >= TINY else None
     fix = Fix(remedy).with_upper_bound(1.0 / (1.0 - share) if share is not None else None)
-    return verdict(text, fix, severity=severity, share=share, evidence=figures)
+    return new_finding(text, fix, severity=severity, share=share, evidence=figures)
 
 
 def _gravest(found: Iterable[tuple[Finding, GpuRow, Machine]]) -> Finding | None:

@@ -9,7 +9,7 @@ from tuimon.diagnosis.cells import Cell, Cells, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps, calls_at
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
-from tuimon.diagnosis.finding import Finding, Fix, bounds, calls_per_step, verdict
+from tuimon.diagnosis.finding import Finding, Fix, bounds, calls_per_step, new_finding
 from tuimon.diagnosis.line_text import idle_part, percent
 from tuimon.diagnosis.rule import SAMPLES
 from tuimon.diagnosis.rules.advice import options
@@ -39,7 +39,7 @@ def harmless(
     gpu = evidence.gpu.steps
     if gpu is None or not gpu.is_bottleneck:
         return None
-    return verdict(
+    return new_finding(
         headline, action, severity="benign", at=place, evidence={**figures, "gpu_idle_at_most": gpu.idle.high}
     )
 
@@ -119,7 +119,7 @@ def unexplained_idle(evidence: Evidence) -> Finding | None:
     if missing is not None:
         now = missing.removeprefix("no stack samples: ")
         action = f"let tuimon sample stacks, which show the line that the GPU waits for; now: {now}"
-    return verdict(
+    return new_finding(
         f"GPU idle {idle_part(idle)} of each step, mostly in {longest}: cause unknown",
         action,
         severity="info",
@@ -162,7 +162,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
     after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
     if gpu.idle.low < SMALL and gpu.contradiction is None:
         after = f"waits for a busy GPU {percent(share)} of the time: its 100 % CPU is only this wait"
-    return verdict(
+    return new_finding(
         f"{what} {after}",
         best,
         once_a_step(repeats),
@@ -226,7 +226,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     cards = ((row.latest.pcie_generation, row.latest.pcie_width) for row in evidence.gpu.rows)
     repeats = evidence.repeats(hot.place)
     links = (f"{generation}.0 x{width}" if generation and width else None for generation, width in cards)
-    return verdict(
+    return new_finding(
         f"{idle_part(lost)} of each step is the batch's copy to the GPU, while CPU and GPU wait",
         *_fixes(evidence, lost, at(hot.place), is_pinned=bool(pinned)),
         once_a_step(repeats),
