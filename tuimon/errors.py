@@ -4,7 +4,7 @@ TuimonError
 ├── UsageError            the command line requests something impossible        exit 2
 ├── LaunchError           the operating system did not start the command        exit 1
 ├── TargetError           the process cannot be monitored                       exit 1
-│   └── CannotInject      markers cannot be brought into the process
+│   └── CannotInject      the hooks cannot be brought into the process
 ├── LogError              a log that cannot be written                          exit 1
 ├── NotALog               not a tuimon log, or one with a newer schema          exit 1
 │   └── UnreadableLog     the operating system denies reading it
@@ -43,7 +43,7 @@ class TargetError(TuimonError):
 
 
 class CannotInject(TargetError):
-    """The agent cannot be brought into the process; nothing was changed in it."""
+    """The hooks cannot be brought into the process; nothing was changed in it."""
 
 
 class LogError(TuimonError):

@@ -9,7 +9,7 @@ from tests.session.records import steps
 from tuimon.node_ids import id_on_node
 from tuimon.records import Collectives, Frame, RankCollective, StackGroup, StandingProcess, Standstill
 from tuimon.session.stacks.activity import standing_activity
-from tuimon.session.standing import Standstills, group_json, groups_text, odd_one, rank_list, standing
+from tuimon.session.standing import Standstills, group_json, groups_text, odd_one, rank_list, standing_groups
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 GATHER = [
@@ -53,28 +53,29 @@ def taken(groups, workers=(), t=30.0, node=0, states=()):
 
 
 def text(record):
-    return groups_text(standing(record), 4)
+    return groups_text(standing_groups(record), 4)
 
 
 def test_threads_that_a_record_does_not_list_count():
     record = taken([(BACKWARD, range(100, 131)), (GATHER, [131])])
     many = structs.replace(record.groups[0], more=200)
-    assert [each.number for each in standing(structs.replace(record, groups=[many, *record.groups[1:]]))] == [1, 231]
+    groups = standing_groups(structs.replace(record, groups=[many, *record.groups[1:]]))
+    assert [each.number for each in groups] == [1, 231]
 
 
 def test_processes_have_the_pids_that_their_nodes_know():
-    (group,) = standing(taken([(BACKWARD, [100, 101])], node=2))
+    (group,) = standing_groups(taken([(BACKWARD, [100, 101])], node=2))
     assert group_json(group)["pids"] == [100, 101]
 
 
 def test_few_that_wait_elsewhere_come_before_many():
     record = taken([(BACKWARD, range(100, 131)), (GATHER, [131])])
     assert text(record) == "rank 31 in barrier() train.py:50, 31 ranks in backward() train.py:48"
-    assert odd_one(standing(record)).ranks == (31,)
+    assert odd_one(standing_groups(record)).ranks == (31,)
 
 
 def test_of_two_that_wait_for_each_other_none_is_the_odd_one():
-    assert odd_one(standing(taken([(BACKWARD, [100]), (GATHER, [101])]))) is None
+    assert odd_one(standing_groups(taken([(BACKWARD, [100]), (GATHER, [101])]))) is None
 
 
 def test_a_worker_that_a_rank_waits_for_comes_first():
@@ -101,7 +102,7 @@ def test_busy_workers_of_ranks_that_wait_for_no_batch_are_no_cause():
     ],
 )
 def test_what_a_line_calls(source, called):
-    (group,) = standing(taken([([Frame("/me/data.py", 40, "load", source, True)], [100])]))
+    (group,) = standing_groups(taken([([Frame("/me/data.py", 40, "load", source, True)], [100])]))
     assert group.doing == f"{called}()"
 
 
@@ -131,7 +132,7 @@ def beside(record, *threads):
 def test_threads_that_no_rank_waits_for_are_not_named():
     record = beside(taken([(BACKWARD, [100]), (READING[1:], [101])]), (GET, 100), (GET, 101), (PREFETCH, 100))
     assert text(record) == "rank 1 in open() data.py:40, rank 0 in backward() train.py:48"
-    assert [(each.kind, each.number) for each in standing(record)][2:] == [("thread", 1), ("idle", 2)]
+    assert [(each.kind, each.number) for each in standing_groups(record)][2:] == [("thread", 1), ("idle", 2)]
 
 
 def test_the_thread_that_a_rank_waits_for_comes_first_and_no_pool():
@@ -139,7 +140,7 @@ def test_the_thread_that_a_rank_waits_for_comes_first_and_no_pool():
     assert text(record) == (
         "a thread of rank 1 in open() prefetch.py:20, rank 1 in get() train.py:30, 2 ranks in backward() train.py:48"
     )
-    assert odd_one(standing(record)).ranks == (1,)
+    assert odd_one(standing_groups(record)).ranks == (1,)
 
 
 def test_a_thread_that_fills_a_queue_from_a_loader_waits_for_its_workers():
@@ -205,7 +206,7 @@ def test_a_rank_stands_where_its_training_thread_does():
         "rank 2 has an unknown stack: its training thread has ended, rank 0 in backward() train.py:48,"
         " rank 1 in barrier() train.py:50"
     )
-    assert odd_one(standing(record)).ranks == (2,)
+    assert odd_one(standing_groups(record)).ranks == (2,)
 
 
 ENTERS = ("with self.lock :", "with\tself.lock:", "ok = self.lock.acquire (timeout=3)", "with self.lock as it:  # ours")

@@ -258,8 +258,8 @@ def _setter(kind: "type") -> "Any":
 def _compared(function: "Any", *arguments: "Any") -> "Any":
     """An object that has a function of Python's C API called when it is compared.
 
-    All in C: the exception that it sets would interrupt a Python function of ours at once, and not the program's next
-    code. The other operand of the comparison is passed as well, as one more argument than the function takes.
+    All in C: the exception that it sets would interrupt a Python function of ours immediately, and not the program's
+    next code. The other operand of the comparison is passed as well, as one more argument than the function takes.
     """
     from functools import partial
 

@@ -152,7 +152,7 @@ class Turning:
 
 
 class Turn:
-    """Lets the first of several overlapping calls through; the others return at once.
+    """Lets the first of several overlapping calls through; the others return immediately.
 
     A signal handler may raise between any two bytecodes: also between the taking of a lock and the ``try`` that would
     release it, and inside the ``finally`` that does. Here a call that is never released does not block others: it

@@ -3,8 +3,8 @@
 If markers cost more than their share of the training's time, spells of timed steps take turns with gaps: whole steps,
 whose boundaries the hooks only count. The length of a gap is random, so that work that a loop does every n steps does
 not always fall into one. A gap begins and ends where a step begins (``steps.py``), with a GAP_BEGIN marker and a
-GAP_END marker that has the counts. Anything else in its thread ends the gap at once: a fetch of another iterator, the
-end of an epoch, a user range. Only one thread has gaps, the first that makes an update by an optimizer of torch's.
+GAP_END marker that has the counts. Anything else in its thread ends the gap immediately: a fetch of another iterator,
+the end of an epoch, a user range. Only one thread has gaps, the first that makes an update by an optimizer of torch's.
 """
 
 import os

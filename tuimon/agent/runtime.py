@@ -27,7 +27,7 @@ def _nothing(*_: Any) -> Any:
 
 #: Write a marker: ``emit(kind, value, flag)``. Never raises while ``on``.
 emit: Callable[..., None] = _nothing
-#: True if this process is instrumented. False: every function of the API returns at once.
+#: True if this process is instrumented. False: every function of the API returns immediately.
 on = False
 #: torch's ``is_compiling``, once torch is imported: Dynamo takes it for True, and does not trace the code after it.
 is_compiling: Callable[[], bool] = _nothing

@@ -30,14 +30,7 @@ from itertools import pairwise
 from typing import BinaryIO, NamedTuple
 
 from tuimon.errors import CannotInject
-from tuimon.launch.target import (
-    ALLOW_PTRACE,
-    RUN_INSTEAD,
-    Function,
-    Target,
-    check_threads,
-    find_functions,
-)
+from tuimon.launch.target import ALLOW_PTRACE, RUN_INSTEAD, Function, Target, check_threads, find_functions
 from tuimon.proc import procfs
 from tuimon.text import plain
 
@@ -431,12 +424,12 @@ def gdb_version(gdb: str) -> str:
 def known_registers() -> str:
     """The registers of x86-64 that gdb before 14 can write on every processor, for gdb's ``set tdesc filename``.
 
-    None are of AVX, AVX-512 and AMX. gdb writes all of them at once, from a buffer of 2,696 bytes. The kernel accepts
-    nothing but the whole state of the processor, which has 11,008 bytes with AMX, and refuses (``xstateregs_set`` in
-    arch/x86/kernel/fpu/regset.c): "Couldn't write extended state status: Bad address". gdb meets that when the called
-    function has returned and the thread is to have its registers back. A system call that should go on then returns an
-    error that the C library does not know, and the C library ends the process. gdb 14 asks the processor for the size:
-    https://patchwork.sourceware.org/project/gdb/cover/20230714155151.21723-1-jhb@FreeBSD.org/
+    None are of AVX, AVX-512 and AMX. gdb writes all of them in one call, from a buffer of 2,696 bytes. The kernel
+    accepts nothing but the whole state of the processor, which has 11,008 bytes with AMX, and refuses
+    (``xstateregs_set`` in arch/x86/kernel/fpu/regset.c): "Couldn't write extended state status: Bad address". gdb meets
+    that when the called function has returned and the thread is to have its registers back. A system call that should
+    go on then returns an error that the C library does not know, and the C library ends the process. gdb 14 asks the
+    processor for the size: https://patchwork.sourceware.org/project/gdb/cover/20230714155151.21723-1-jhb@FreeBSD.org/
 
     A gdb that is given this description writes by PTRACE_SETFPREGS and touches no other register.
     """

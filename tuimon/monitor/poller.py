@@ -17,14 +17,14 @@ from tuimon.records import Notice, Record
 from tuimon.sources.base import Done, Source
 from tuimon.text import plain
 
-#: Records that pass from the sources' threads to the monitor, several at once.
+#: Records that pass from the sources' threads to the monitor, in lists.
 RecordQueue: TypeAlias = "queue.Queue[Sequence[Record]]"
 #: Delay of the next read after a failure, doubled at every further failure, up to the second value.
 BACKOFF_S = (1.0, 30.0)
 STOP_TIMEOUT_S = 2.0
 _NO_THREAD_HINT = "Raise the limits on memory and processes: ulimit -v, ulimit -u, or those of the container"
-#: Records of a replay that are put on the queue at once: some ms of folding. To pass them one at a time costs more than
-#: that, as each wakes the other thread.
+#: Records of a replay that are put on the queue together: some ms of folding. To pass them one at a time costs more
+#: than that, as each wakes the other thread.
 MANY = 256
 
 
@@ -120,7 +120,7 @@ class Poller:
         return True
 
     def _put_read(self) -> None:
-        """Put the records that the source reads: one by one, or in a replay many at once."""
+        """Put the records that the source reads: one by one, or in a replay many together."""
         held: list[Record] = []
         try:
             for record in self.source.read():

@@ -19,7 +19,7 @@ import msgspec
 from tuimon.diagnosis.finding import Finding, FindingJson
 from tuimon.records import Notice
 from tuimon.session.session import Session
-from tuimon.session.standing import group_json, standing
+from tuimon.session.standing import group_json, standing_groups
 from tuimon.threshold import HOLD_S
 
 #: Longest run of a command (s): far longer than sending a message takes, and no training waits for it.
@@ -203,7 +203,7 @@ def _stacks(session: Session) -> list[dict[str, Any]] | None:  # Any: JSON
     past = next(reversed(session.standstills.past), None)
     if past is None or past.ended_s is not None:
         return None
-    return [group_json(group) for group in standing(past.taken)[:16]]
+    return [group_json(group) for group in standing_groups(past.taken)[:16]]
 
 
 def _steps(session: Session) -> int:

@@ -196,7 +196,7 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     total_bytes: Count | None = None
     available_bytes: Count | None = None  # available without swapping (MemAvailable)
     limit_bytes: Count | None = None  # limit of the control group with the least memory left
-    limit_used_bytes: Count | None = None  # memory used in that group, without the file cache that can be freed at once
+    limit_used_bytes: Count | None = None  # memory used in that group, without file cache that can be freed at any time
     swap_in_bytes_per_s: Amount | None = None
     swap_out_bytes_per_s: Amount | None = None
     stalled_ratio: Amount | None = None  # share of the last 10 s in which some task waited for memory (PSI)

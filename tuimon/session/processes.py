@@ -218,7 +218,7 @@ def ranks_of(focus: int, processes: Mapping[int, Process], training: Collection[
         if process.rank is not None:
             newest[process.rank] = process
     live_s = [process.start_unix_s for process in newest.values() if not process.ended]
-    # the launcher restarts all ranks at once: ranks of one start began within moments of each other
+    # the launcher restarts all ranks together: ranks of one start began within moments of each other
     since_s = min(live_s) - max(_RANKS_START_S, max(live_s) - min(live_s)) if live_s else -math.inf
     return [newest[rank] for rank in sorted(newest) if not newest[rank].ended or newest[rank].start_unix_s >= since_s]
 

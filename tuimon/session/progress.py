@@ -123,7 +123,7 @@ def _training_loaders(own: ProcessView) -> list[LoaderRow]:
 def _epoch(session: Session, loaders: list[LoaderRow]) -> EpochRow:
     """The epoch of the only training loader, unknown with several; earlier epochs are unknown after an attach."""
     epoch = loaders[0].epoch if len(loaders) == 1 else EpochRow()
-    if (epoch.given or 0) > (epoch.length or 0):  # its data set has grown
+    if (epoch.given or 0) > (epoch.length or 0):  # its dataset has grown
         epoch = epoch._replace(length=None)
     is_attached = session.header is not None and session.header.mode == "attach"
     return epoch._replace(done=None) if is_attached else epoch

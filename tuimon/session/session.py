@@ -113,9 +113,9 @@ class Session(Tables):
 class SessionView:
     """A Session at one moment, over one span: steps, samples and counters are all of that span.
 
-    Immutable: queries are answered when they are first asked. Once the session has merged another record, a query that
-    needs the session raises RuntimeError. Over the whole run, the end of the processes is left out: those that lived in
-    the span count as alive.
+    Immutable: queries are answered when they are first asked. Once another record has been added to the session, a
+    query that needs the session raises RuntimeError. Over the whole run, processes that lived in the span count as
+    alive.
     """
 
     def __init__(self, session: Session, span: SpanName) -> None:
@@ -128,7 +128,7 @@ class SessionView:
     def session(self) -> Session:
         """The Session, unchanged since this moment."""
         if self._session is None:
-            raise RuntimeError("this view is out of date: the session has merged records since")
+            raise RuntimeError("this view is out of date: records have been added to the session since")
         return self._session
 
     def close(self) -> None:

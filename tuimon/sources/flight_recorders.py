@@ -2,7 +2,7 @@
 
 torch keeps the latest collectives of each rank in a ring in memory (``TORCH_FR_BUFFER_SIZE``, formerly
 ``TORCH_NCCL_TRACE_BUFFER_SIZE``: 2,000 of them unless it is set) and writes them to a file, by its own thread: when a
-collective has timed out, and at once when a byte is written into the pipe that ``TORCH_NCCL_DEBUG_INFO_PIPE_FILE``
+collective has timed out, and immediately when a byte is written into the pipe that ``TORCH_NCCL_DEBUG_INFO_PIPE_FILE``
 names. The file, ``<TORCH_FR_DUMP_TEMP_FILE><rank>``, holds a pickled dict of plain values (versions 2.x; torch's own
 reader: ``torch/distributed/flight_recorder``)::
 

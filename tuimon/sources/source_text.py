@@ -13,7 +13,7 @@ from tuimon.text import AROUND_LINES, plain
 #: A line's text is cut to this many characters, and a file larger than this is not read.
 SOURCE_CHARS = 160
 FILE_BYTES = 4 << 20
-#: Most files that are held in memory at once.
+#: Most files that are held in memory at the same time.
 FILES_HELD = 32
 _OURS = TargetFiles(None)
 

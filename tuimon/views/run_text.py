@@ -17,7 +17,7 @@ from tuimon.session.gpus import GpuRow
 from tuimon.session.progress import Progress
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
-from tuimon.session.standing import PastStandstill, group_text, groups_text, rank_list, standing
+from tuimon.session.standing import PastStandstill, group_text, groups_text, rank_list, standing_groups
 from tuimon.session.state import OVER, RunState, TimePart, Unseen
 from tuimon.session.steps import StepSummary
 from tuimon.text import at, code_place, function_text, kernel_name
@@ -196,13 +196,13 @@ def standstill_head(past: PastStandstill, session: Session) -> str:
 
 def standstill_line(past: PastStandstill, session: Session) -> str:
     """``nothing moved for 41s, ...: rank 3 in open() data.py:40, 7 ranks in all_reduce() train.py:50``."""
-    stands = "; ".join([*(one.text for one in past.stuck), groups_text(standing(past.taken), NAMED)])
+    stands = "; ".join([*(one.text for one in past.stuck), groups_text(standing_groups(past.taken), NAMED)])
     return f"{standstill_head(past, session)}: {stands}"
 
 
 def list_lines(past: PastStandstill) -> list[str]:
     """The stacks of a standstill, a line for each group with its ranks and its code; idle groups are left out."""
-    groups = [group for group in standing(past.taken) if group.kind != "idle"]
+    groups = [group for group in standing_groups(past.taken) if group.kind != "idle"]
     lines = [f"flight recorder: {one.text}" for one in past.stuck]
     lines.append(f"all stacks, taken {past.taken.quiet_s:.0f} s after the last progress:")
     for group in groups[:LISTED]:

@@ -20,7 +20,7 @@ _READY_LIMIT = 0xFFFF
 _next_iterator = itertools.count(0).__next__
 #: Facts as text -> the numbers of the loaders that they are, or were, true of.
 _alike: Dict[str, List[int]] = {}
-#: For each sampler: id of the writer of the ring that has the loader's facts, their name id, the data set's name, and
+#: For each sampler: id of the writer of the ring that has the loader's facts, their name id, the dataset's name, and
 #: the loader's number.
 _interned = ByObject()
 #: For each iterator: the id in its markers.
@@ -32,7 +32,7 @@ def iterator_id(iterator: Any) -> int:
     number: int = _next_iterator() % 0xFFFF + 1
     fetcher, writer = attributes(iterator).get("_dataset_fetcher"), runtime.writer()
     if writer is None:  # no ring yet: try again at the next fetch
-        worker.leave_untimed(fetcher)  # a loader inside a worker's data set
+        worker.leave_untimed(fetcher)  # a loader inside a worker's dataset
         return number
     loader, dataset = attempt(_register, iterator, writer) or (0, "")
     number |= loader << LOADER_SHIFT
@@ -65,7 +65,7 @@ def _ready(iterator: Any) -> Any:
 
 
 def _register(iterator: Any, writer: Any) -> Tuple[int, str]:
-    """Name id of the loader's facts, and its data set's name. Gathered once: an epoch may last a few milliseconds."""
+    """Name id of the loader's facts, and its dataset's name. Gathered once: an epoch may last a few milliseconds."""
     sampler = iterator._index_sampler
     owner, loader, dataset, _ = _interned.get(id(sampler), (None, 0, "", 0))
     if owner != id(writer):

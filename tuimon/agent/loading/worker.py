@@ -130,8 +130,8 @@ class BatchTimer:
     def enter(self, state: int, batches: int = 0) -> None:
         """Begin another state; ``batches`` have been finished.
 
-        Written at once after a long state, and before waiting, which may last; else after some milliseconds: a write
-        costs 2 us in a training loop, whose caches are cold, and it enters four states a step.
+        Written immediately after a long state, and before waiting, which may last; else after some milliseconds: a
+        write costs 2 us in a training loop, whose caches are cold, and it enters four states a step.
         """
         now_ns = monotonic_ns()
         spent_ns = now_ns - self._since_ns
@@ -255,7 +255,7 @@ def _forget_timers() -> None:
 
 
 def leave_untimed(fetcher: Any) -> None:
-    """Never time this fetcher: it belongs to a loader inside a worker's data set."""
+    """Never time this fetcher: it belongs to a loader inside a worker's dataset."""
     if fetcher is not None:
         _timers.attach(None, fetcher)
 

@@ -227,7 +227,7 @@ def side_file(ring_path: str, kind: str) -> str:
 
 
 def write_file(path: str, content: Dict[str, Any]) -> None:
-    """Replace the file at once. Raises OSError, and ValueError when the content is too large."""
+    """Replace the file in one step. Raises OSError, and ValueError when the content is too large."""
     raw = json.dumps(content, separators=(",", ":")).encode("utf-8", "replace")
     if len(raw) > FILE_LIMIT:
         raise ValueError("%d bytes are too many" % len(raw))

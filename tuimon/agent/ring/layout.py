@@ -23,7 +23,7 @@ SLOT_COUNT = 65536
 HEADER = struct.Struct("<8sIIIQQ")  # magic, version, slot_count, pid, start_ticks, created_ns
 NAME_COUNT_OFFSET = 64
 META_LENGTH_OFFSET = 72
-#: In a fast loop markers wait in the writer, at least until this time (monotonic ns). 0: they are written at once.
+#: In a fast loop markers wait in the writer, at least until this time (monotonic ns). 0: they are written immediately.
 HELD_UNTIL_OFFSET = 80
 #: Not 0: the writer has written its last marker, and removes the file.
 CLOSED_OFFSET = 88
@@ -31,7 +31,8 @@ U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
 U16 = struct.Struct("<H")
 SLOT_WORDS = SLOT_BYTES // 8
-#: The reader counts this many slots before the writer as overwritten, since that many threads may be writing at once.
+#: The reader counts this many slots before the writer as overwritten, since this many threads may be writing at the
+#: same time.
 SLOT_MARGIN = 8
 #: Separates the parts of a range's interned name: name, file, function, line.
 PLACE_SEPARATOR = "\x1f"

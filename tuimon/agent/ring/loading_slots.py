@@ -41,7 +41,7 @@ class Loading(NamedTuple):
     worker: int  # its number, or IN_PROCESS
     workers: int  # how many its loader has
     state: int
-    dataset: int  # crc32 of the name of the data set's class
+    dataset: int  # crc32 of the name of the dataset's class
     since_ns: int
     batches: int
     items_ns: int

@@ -1,7 +1,8 @@
 """The monitor's side of a ring: reads new markers and counts the lost ones.
 
-Markers come as columns, one for each word of their slots, so that many markers are compared at once. The file is read,
-not mapped: if somebody cuts it short, a read returns less, but a map kills the process that touches it (SIGBUS).
+Markers come as columns, one for each word of their slots, so that many markers are compared in one operation. The file
+is read, not mapped: if somebody cuts it short, a read returns less, but a map kills the process that touches it
+(SIGBUS).
 """
 
 import fcntl

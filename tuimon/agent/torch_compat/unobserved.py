@@ -1,7 +1,7 @@
 """Reads of the program's objects that run none of its code: no method, property or hook of a class of its own.
 
 The answers of torch's own C code for a tensor are read through ``TensorBase``, whatever its class overrides. Read from
-a data set: its name, and where its items and batches are made.
+a dataset: its name, and where its items and batches are made.
 """
 
 import sys
@@ -103,14 +103,14 @@ _FILE_BYTES = 300
 
 
 def dataset_name(dataset: Any) -> str:
-    """Name of the data set's class; of a Subset, that of the whole as well."""
+    """Name of the dataset's class; of a Subset, that of the whole as well."""
     whole = _whole(dataset)
     name = type(whole).__name__
     return ("Subset of %s" % name if whole is not dataset else name)[:_NAME_CHARACTERS]
 
 
 def item_place(dataset: Any, *, iterable: bool) -> Optional[List[Union[str, int]]]:
-    """The file, line and name of the function by which the data set makes its items; None if unknown."""
+    """The file, line and name of the function by which the dataset makes its items; None if unknown."""
     kind = type(_whole(dataset))
     if iterable:
         return defined_at(class_attribute(kind, "__iter__"))
@@ -133,6 +133,6 @@ def defined_at(function: Any) -> Optional[List[Union[str, int]]]:
 
 
 def _whole(dataset: Any) -> Any:
-    """The data set, or what it is a Subset of."""
+    """The dataset, or what it is a Subset of."""
     subset = getattr(sys.modules.get("torch.utils.data.dataset"), "Subset", None)
     return attributes(dataset).get("dataset") if type(dataset) is subset else dataset

@@ -15,12 +15,7 @@ from msgspec.structs import replace
 
 from tuimon.records import TRAINING_PHASES, Compiler, CompilerEvents, CompilerWork, Place, Stacks, Steps
 from tuimon.session.series import FEW_ROWS, WHOLE_RUN, KeyNumbers, Series, Span, Stretch, row_of
-from tuimon.session.stacks.activity import (
-    Activity,
-    Work,
-    WorkBeside,
-    imported_at,
-)
+from tuimon.session.stacks.activity import Activity, Work, WorkBeside, imported_at
 from tuimon.session.stacks.loop import ENOUGH_SAMPLES
 from tuimon.session.stacks.trie import StackNode, Window, place_of
 from tuimon.torch_code import is_compiler, is_worker_loop

@@ -41,11 +41,7 @@ from tuimon import library_code, torch_code
 from tuimon.bounds import FRAMES_HELD, MANY_HELD
 from tuimon.code_origin import function_at, innermost_work, is_import_system, is_library_file, package_of
 from tuimon.records import Frame, Kept, Place, Setting, Stacks
-from tuimon.session.stacks.activity import (
-    Activity,
-    Work,
-    activity_of,
-)
+from tuimon.session.stacks.activity import Activity, Work, activity_of
 from tuimon.text import without_comment
 
 #: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop``).

@@ -1,9 +1,9 @@
 """The offset between a GPU's clock and the CPU's, from bounds alone: nothing ever waits for the GPU.
 
 The GPU reaches an event after it was recorded and after it was last seen pending, and before it was first seen done. If
-the stream was idle, it reaches the event at once. Each of these is a point that the line ``offset + rate * time`` runs
-above or below. Two clocks drift by up to 100 ppm, a millisecond in ten seconds: so all bounds of the
-last minute count. Each cuts a half plane off the possible offsets and rates; a polygon is left.
+the stream was idle, it reaches the event immediately. Each of these is a point that the line ``offset + rate * time``
+runs above or below. Two clocks drift by up to 100 ppm, a millisecond in ten seconds: so all bounds of the last minute
+count. Each cuts a half plane off the possible offsets and rates; a polygon is left.
 
 With the offset known, so is a launch lead: when the GPU reached a boundary, by the CPU's clock, less when the CPU did.
 """

@@ -331,7 +331,7 @@ class Slot:
             return
         self.close()  # when a GPU is lost, those with higher indices may move up
         for device in self.library.devices(handle, self.index, parts):
-            self._devices.append(device)  # at once: what it holds is freed if the GPU is lost now
+            self._devices.append(device)  # immediately: what it holds is freed if the GPU is lost now
             device.handle.reset_counts()
         self.gpu = VisibleGpu(handle.uuid, self._devices[0].name, uuids, self.library.numbered)
 

@@ -133,7 +133,8 @@ class GpuSource(Source):
             elif not self._is_unused(slot):
                 slot.poll(now_s)
         if self._slots and all(slot.failures >= 2 for slot in self._slots):
-            # all at once: the library failed (a container loses NVML when systemd reloads), or the driver was unloaded
+            # all at the same time: the library failed (a container loses NVML when systemd reloads), or the driver was
+            # unloaded
             problem = self._slots[0].problem
             self._close()
             self._fail(problem or Problem("no GPU answers"), now_s)

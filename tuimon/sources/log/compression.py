@@ -29,7 +29,7 @@ GZIP_WINDOW_BITS = 31
 _ZST_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _GZIP_MAGIC = b"\x1f\x8b\x08"  # RFC 1952, 2.3.1; the last byte: deflate
 MAGIC_LENGTH = 4
-#: Read at once: Zstandard may pack a block of 128 KB into 4 bytes, so this gives at most 16 MB.
+#: Read in one piece: Zstandard may pack a block of 128 KB into 4 bytes, so this gives at most 16 MB.
 _READ_BYTES = 512
 #: Most memory for what a frame of Zstandard may refer back to: 8 MB, as a power of 2.
 _WINDOW_LOG = 23

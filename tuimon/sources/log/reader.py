@@ -93,7 +93,7 @@ _NEXT_STEPS = {
     errno.ESTALE: "The file server has another file there now: try again",
 }
 _LINE_END = b"\n"
-#: Read and decoded at once: some hundred lines.
+#: Read and decoded in one piece: some hundred lines.
 _BLOCK_BYTES = 64 << 10
 
 
@@ -120,7 +120,7 @@ class Lines:
         self._passed_over = 0
 
     def read_records(self) -> list[Record]:
-        """The records of the next whole lines, some of them at once; none at the end for now. Raises UnreadableLog."""
+        """The records of the next few whole lines; none at the end for now. Raises UnreadableLog."""
         while chunk := self._read(_BLOCK_BYTES):
             records, skipped = decode_lines(self._whole_lines(chunk))
             self._passed_over += skipped

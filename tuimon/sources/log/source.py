@@ -45,7 +45,7 @@ from tuimon.records import (
 from tuimon.sources.base import Done, Source
 from tuimon.sources.log.reader import Lines, LogHead, check_header, decode, log_paths, read_head
 from tuimon.sources.log.runs import Chosen, choose, names, unreadable_notice
-from tuimon.text import plain
+from tuimon.text import plain, plural
 
 #: Lag from which a log is expected to get nothing more: its monitor was killed, or its node is gone.
 STOPPED_S = 60.0
@@ -130,7 +130,7 @@ class NodeLog(Lines):
 class PlayPace:
     """Plays at ``speed`` times the recorded pace.
 
-    ``at_once_s``: that many recorded seconds are due at once; the rest is played, up to ``most_s``.
+    ``at_once_s``: this many recorded seconds are due immediately; the rest is played, up to ``most_s``.
     """
 
     def __init__(
@@ -326,7 +326,7 @@ _SPECIAL = frozenset((Header, Notice, Cost, Exit, Gpu, MachineMemory))
 
 
 class LogSource(Source):
-    """A log, or all of a run: its records at once, or at ``speed`` times the recorded pace, then those appended."""
+    """A log, or all of a run: its records as fast as they are read, or at a recorded pace; then those appended."""
 
     name = "log"
     #: A read ends once it has passed on this many records.
@@ -340,7 +340,7 @@ class LogSource(Source):
         follow: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open what was chosen; without a ``pace`` all is due at once. Raises NotALog."""
+        """Open what was chosen; without a ``pace`` all is due immediately. Raises NotALog."""
         self._opened = RunLogs(chosen, follow=follow)
         self._logs = self._opened.logs
         self._is_alone = self._opened.is_alone
@@ -452,8 +452,7 @@ class LogSource(Source):
         skipped = sum(log.skipped for log in self._logs)
         if skipped > self._skipped:
             self._skipped = skipped
-            lines = "1 line" if skipped == 1 else f"{skipped} lines"
-            message = f"{lines} of the log skipped: damaged, or written by a newer tuimon"
+            message = f"{plural(skipped, 'line')} of the log skipped: damaged, or written by a newer tuimon"
             yield Notice(t=self._now_s, pid=0, source="log", level="warning", message=message)
         unreadable = self._opened.unreadable
         if unreadable and self._is_alone:

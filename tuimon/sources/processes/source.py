@@ -287,7 +287,7 @@ class ProcessSource(Source):
 
     def changed(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
         """Records of processes that are new or have changed."""
-        room = 16  # a compilation starts a hundred at once
+        room = 16  # a compilation starts a hundred at the same time
         for pid, followed in self.known.items():
             role = roles[pid]
             known = (followed.facts, self._table.facts.get(pid), role, followed.no_ring)

@@ -17,14 +17,7 @@ from tuimon.proc.ring_facts import RawFrame
 from tuimon.records import Frame
 from tuimon.sources.source_facts import NO_FACTS, ProcessCode, SourceFacts
 from tuimon.sources.source_text import SourceText
-from tuimon.torch_code import (
-    collects_garbage,
-    compiles,
-    is_call_wrapper,
-    is_module_body,
-    marked_part,
-    telling_lines,
-)
+from tuimon.torch_code import collects_garbage, compiles, is_call_wrapper, is_module_body, marked_part, telling_lines
 
 
 class FrameTraits(NamedTuple):

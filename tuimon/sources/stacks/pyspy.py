@@ -209,7 +209,7 @@ class PySpyRecording(Struct):
         return self._stopped_s is not None
 
     def kill(self) -> float:
-        """End the window at once, without its samples; returns the CPU seconds that it cost."""
+        """End the window immediately, without its samples; returns the CPU seconds that it cost."""
         self._signal(signal.SIGKILL)
         cpu_s = 0.0
         with contextlib.suppress(ChildProcessError):

@@ -44,7 +44,7 @@ class WindowPlan(NamedTuple):
 
     rate_hz: int
     window_s: float
-    continuous: bool  # the budget allows the next one to follow at once
+    continuous: bool  # the budget allows the next one to follow immediately
 
 
 class Shares(NamedTuple):

@@ -42,7 +42,7 @@ def shorten_stack(
     text of the user's line cannot always be read. An import is in no phase.
 
     Of libraries, the frames are kept that the user calls or that call the user, that run the model, or that the
-    DataLoader calls (a data set's function); and the last on the ``path``, whose functions lead to backward one after
+    DataLoader calls (a dataset's function); and the last on the ``path``, whose functions lead to backward one after
     another: the line at which a stack leaves them shows whether that is before the model. There the object that the
     library iterates over is kept as well.
 

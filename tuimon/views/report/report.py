@@ -29,7 +29,7 @@ from tuimon.session.ranks import (
 )
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import ProcessView, Session, SessionView
-from tuimon.session.standing import PastStandstill, group_json, standing
+from tuimon.session.standing import PastStandstill, group_json, standing_groups
 from tuimon.session.state import PARTS, ended_before_torch, goodput, run_state, stands_still, unseen_trainings
 from tuimon.session.steps import StepStats, StepSummary
 from tuimon.session.tables import cached_query
@@ -473,7 +473,7 @@ def _standstill(past: PastStandstill, session: Session) -> types.StandstillJson:
         lasted_s=past.ended_s - past.since_s if past.ended_s is not None else None,
         taken_after_s=past.taken.quiet_s,
         text=standstill_line(past, session),
-        groups=[msgspec.convert(group_json(group), types.StandingGroup) for group in standing(past.taken)],
+        groups=[msgspec.convert(group_json(group), types.StandingGroup) for group in standing_groups(past.taken)],
         collectives=[
             filled(types.StuckCollective, one, elsewhere=[rank for rank, _ in one.elsewhere]) for one in past.stuck
         ],
