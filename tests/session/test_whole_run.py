@@ -60,6 +60,17 @@ def test_what_came_after_the_last_step_is_no_part_of_it():
     assert total_of(data[0]) <= 0.31 * whole.of(100).samples.marked_counts().total()
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["all known", "last known late"])
+def test_a_run_that_ends_within_a_window_is_as_fast_as_before(late):
+    """A fifth of a second of its last window: at two more steps, not ten, it is not slower."""
+    session = one_process(loop(5, {"backward": 100}), steps(6, {"backward": 100}, count=2 - late, first_index=50))
+    if late:
+        session.add(steps(6.2, {"backward": 100}, count=1, first_index=51, window_s=0.2, last_step_s=5.2))
+    whole = session.over("whole").of(100)
+    assert (whole.totals.steps, whole.totals.sums.span_s) == (52, pytest.approx(5.2))
+    assert whole.steps.per_second == pytest.approx(10)
+
+
 def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_after_it():
     """Without a DataLoader a step ends with its update, but only the next backward, or the end, shows that it has."""
     opened = steps(31, {}, count=0, first_index=300, backwards=1, updates=1, gc_ns=2 * MS, gc_count=1)

@@ -289,6 +289,7 @@ class StepStats:
         self.first_batch_s = 0.0  # that the first step waited for its batch, if its phases are known
         self._last_step_s = 0.0
         self._loop_end_s = 0.0  # of the latest window with a step or an evaluation
+        self._unused_s = 0.0  # of that window, which neither takes: a run that ends there spends it after its loop
         self._first_backward_s: float | None = None
         self.open_since_s: float | None = None  # the latest window with a step; before any, the first backward
         self.open_backwards = 0  # since that moment
@@ -324,7 +325,11 @@ class StepStats:
         for part in (record,) if is_first else _parts(record):
             counts = dict(part.histogram)
             counts.update((~number, count) for number, count in self._ranges.counts(self._ranges_in(part)).items())
-            self._series.append(stretch_of(part, on_cores), counts)
+            stretch = stretch_of(part, on_cores)
+            self._series.append(stretch, counts)
+            if stretch.steps or stretch.eval_count:  # a step that is known late took time of an earlier window
+                span_s = stretch.span_s if stretch.end_s >= self._loop_end_s else self._unused_s
+                self._unused_s = max(0.0, span_s - (stretch.total_ns + stretch.eval_ns) / 1e9)
         if is_first and record.count:
             self._first, self._first_is_partial = stretch_of(record), record.slowed > 0
             self._series.keep_apart(self._first.begin_s)
@@ -402,7 +407,8 @@ class StepStats:
 
     def _totals_over(self, span: Span) -> Totals:
         if span.last_s == WHOLE_RUN.last_s:
-            return self.totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
+            totals = self.totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
+            return totals._replace(sums=totals.sums._replace(span_s=max(0.0, totals.sums.span_s - self._unused_s)))
         columns = self._series.columns(self._last_span(span.last_s), ("begin_s", "span_s", "steps", "eval_count"))
         rows = [*zip(*columns.values(), strict=True)]  # columns alone: each rank's are read once a second
         begin_s = next((begin_s for begin_s, _, steps, evals in rows if steps or evals), None)
