@@ -25,7 +25,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.line_text import percent
 from tuimon.interval import NONE, Interval
 from tuimon.records import PASSES
-from tuimon.threshold import MIN_SAMPLES, MOST, REPORTED, TINY, Threshold
+from tuimon.threshold import MIN_SAMPLES, MOST, REPORTED, SMALL, TINY, Threshold
 
 
 class Need(Struct, frozen=True):
@@ -272,8 +272,8 @@ def claim_on(evidence: Evidence, phase: CellPhase, *others: Doing) -> Claim:
     """The claim of a phase, without the cells of other rules: those of ``others``, and waits for the GIL and for ranks.
 
     Measured time that no sample locates stays with the phase (garbage collections with the code that makes the
-    garbage), unless other rules claim most of the phase. Time that launches cover by running ahead costs the GPU
-    nothing.
+    garbage), unless other rules claim most of the phase. So does time that is too little for a finding of another rule:
+    the share is then that of the phase. Launches that run ahead cover time, which then costs the GPU nothing.
     """
     step, row, mean_ms = of_step(evidence), evidence.phases.row(phase), evidence.phases.mean_ms
 
@@ -281,10 +281,12 @@ def claim_on(evidence: Evidence, phase: CellPhase, *others: Doing) -> Claim:
         return cell.doing in (*others, "exchange") or "gil" in cell.via or "rank" in cell.via
 
     whole = step.where(phase=(phase,))
-    is_most = sum(cell.share for cell in whole if is_others(cell)) >= MOST * whole.share
+    taken = sum(cell.share for cell in whole if is_others(cell))
+    is_most, is_little = taken >= MOST * whole.share, taken < SMALL
 
     def is_claimed(cell: Cell) -> bool:
-        return cell.phase == phase and not (is_others(cell) and (is_most or cell.basis != "measured"))
+        stays = not is_others(cell) or (not is_most and (is_little or cell.basis == "measured"))
+        return cell.phase == phase and stays
 
     error = row.error if row is not None else None
     share = sum(cell.share for cell in step if is_claimed(cell))

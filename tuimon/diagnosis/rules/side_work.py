@@ -91,8 +91,12 @@ def wait_in_pass(unclaimed: Unclaimed) -> Finding | None:
 
 
 def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
-    """What sets the loop's pace and fills a phase, apart from waits for a core: a sleep, or a wait for events."""
-    found = Cells(cell for cell in of_step(evidence).where(phase={phase}) if "core" not in cell.via)
+    """What sets the loop's pace and fills a phase, apart from waits for a core: a sleep, or a wait for events.
+
+    The share is that of the phase, as the phases have it, not of the pace alone.
+    """
+    whole = of_step(evidence).where(phase={phase})
+    found = Cells(cell for cell in whole if "core" not in cell.via)
     paced = found.where(doing={"pace"})
     longest = max(paced, key=lambda cell: cell.share, default=None)
     if longest is None or paced.share < MOST * found.share or not is_sure(evidence, paced.share):
@@ -100,8 +104,8 @@ def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
     waits = "is side work" if phase == "other" else "waits for data"
     sleeps = longest.node is not None and longest.node.activity == "sleep"
     how = "is paced by time.sleep()" if sleeps else "waits for the next event or message"
-    headline = f"{percent(paced.share)} of each step {waits}: the loop {how} at {{}}"
-    return _wait_at_line(evidence, longest, paced.share, headline)
+    headline = f"{percent(whole.share)} of each step {waits}: the loop {how} at {{}}"
+    return _wait_at_line(evidence, longest, whole.share, headline)
 
 
 def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str) -> Finding | None:

@@ -133,8 +133,18 @@ def test_an_event_loop_that_waits_for_a_thread_of_the_program_waits_for_what_tha
 
 def test_waits_for_a_core_beside_the_sleep_leave_it_the_pace():
     waits = threads(12, (100, "python", 0.1, "waiting", 0.75), cpu_ratio=0.1)
-    first = found({"between": 80, "backward": 20}, ([30, 31, 32], 70), beside=[waits], rule="input_bound")
-    assert first.severity == "info" and "paced by time.sleep()" in first.headline
+    first = found({"data": 70, "forward": 10, "backward": 20}, ([30, 31, 32], 70), beside=[waits], rule="input_bound")
+    assert first.severity == "info"
+    assert first.headline.startswith("70 % of each step waits for data: the loop is paced by time.sleep()")
+    assert first.share_of_step == pytest.approx(0.7)  # as the phases have it
+
+
+@pytest.mark.parametrize(("paced", "share"), [(4, 0.7), (14, 0.56)], ids=["too little for a finding", "much"])
+def test_time_of_other_rules_is_left_out_only_if_they_may_report_it(paced, share):
+    counted = ([40, 41], 70 - paced), ([30, 31, 32], paced)
+    first = found({"between": 80, "backward": 20}, *counted, rule="input_bound")
+    assert first.headline.startswith(f"{100 * share:.0f} % of each step waits for data")
+    assert first.share_of_step == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
