@@ -146,17 +146,14 @@ class Finding(Struct, frozen=True):
 
     @property
     def action(self) -> str:
-        """The action to take first."""
         return self.best.action
 
     @property
     def estimated_speedup(self) -> float | None:
-        """The gain of that action."""
         return self.best.estimated_speedup
 
     @property
     def speedup_at_least(self) -> float | None:
-        """The least that it gains."""
         return self.best.least
 
 

@@ -153,8 +153,15 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
 
     Only samples of training threads lie in phases and ranges: if one is selected, other threads are left out.
     """
-    session, gathered, roles = Session(), _Gathered(), dict[_Thread, str]()
+    session, roles, names, counts = Session(), dict[_Thread, str](), dict[_Thread, str](), dict[_Thread, _Counts]()
     early: list[Stacks] = []  # before the first step: imports and set-up, in no phase of a marked process
+
+    def merge(window: Stacks) -> None:
+        for stack in window.stacks:
+            thread = window.pid, stack.tid
+            counts.setdefault(thread, Counter())[session.trie.node(stack.frames)] += stack.count
+            names[thread] = stack.thread
+
     for record in records:
         session.add(record)
         if isinstance(record, Stacks) and selection.includes_time(record.t - session.start_s):
@@ -162,40 +169,26 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
             if selection.phase is not None and (first_s is None or record.t - record.window_s < first_s - 1.0):
                 early.append(record)
             else:
-                gathered.merge(record, session)
+                merge(record)
         if isinstance(record, Threads):
             roles |= {(row.pid, row.tid): row.role for row in session.over("recent").of(record.pid).threads}
     for window in early:
         if window.pid not in session.step_stats:
-            gathered.merge(window, session)
+            merge(window)
     trainers, found = session.trainers(), list[ThreadProfile]()
-    for (pid, tid), counts in sorted(gathered.counts.items(), key=lambda item: (item[0][0] not in trainers, item[0])):
-        trains, name = pid in trainers and tid == session.stacks[pid].tid, gathered.names[pid, tid]
+    for (pid, tid), seen in sorted(counts.items(), key=lambda item: (item[0][0] not in trainers, item[0])):
+        trains, name = pid in trainers and tid == session.stacks[pid].tid, names[pid, tid]
         role = roles.get((pid, tid), "main" if trains else name or "thread")  # as on the screen, if it is listed there
         if selection.role not in (None, role, role_kind(role)) or (selection.phase is not None and not trains):
             continue
         stacks = []
-        for node, count in _of_part(counts, selection.phase, session, pid):
+        for node, count in _of_part(seen, selection.phase, session, pid):
             own = tuple(frame for frame in node.frames if not is_agent_file(frame.file))  # without tuimon's hooks
             stacks.append((own or node.frames, count))
         if stacks:
             whose = ": ".join(filter(None, (title_of(session, pid), role)))
             found.append(ThreadProfile(f"{whose} ({own_id(pid)}/{own_id(tid)} {name})", stacks))
     return found
-
-
-class _Gathered:
-    """Samples merged by thread and stack, and the threads' names."""
-
-    def __init__(self) -> None:
-        self.names: dict[_Thread, str] = {}
-        self.counts: dict[_Thread, _Counts] = {}
-
-    def merge(self, record: Stacks, session: Session) -> None:
-        for stack in record.stacks:
-            counts = self.counts.setdefault((record.pid, stack.tid), Counter())
-            counts[session.trie.node(stack.frames)] += stack.count
-            self.names[record.pid, stack.tid] = stack.thread
 
 
 def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[StackNode, int]]:

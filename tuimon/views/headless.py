@@ -7,13 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tuimon.diagnosis.rulebook import is_minor
-from tuimon.views.finding_text import (
-    headline_text,
-    is_probable,
-    markdown_lines,
-    only_minor,
-    rule_title,
-)
+from tuimon.views.finding_text import headline_text, is_probable, markdown_lines, only_minor, rule_title
 from tuimon.views.format import MOST_WIDTH, advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.report.report import Parts, marked, parts_of
 from tuimon.views.run_text import (

@@ -15,14 +15,7 @@ from tuimon.diagnosis.evidence.data import are_renewed
 from tuimon.native_code import NativeUse
 from tuimon.records import PIDS, Kept, Place, Setting, Threads
 from tuimon.session.gpus import GpuRow
-from tuimon.session.machines import (
-    GROWTH_S,
-    CoresTaken,
-    Growth,
-    MachineTable,
-    growth_going_on,
-    steady_growth,
-)
+from tuimon.session.machines import GROWTH_S, CoresTaken, Growth, MachineTable, growth_going_on, steady_growth
 from tuimon.session.series import WHOLE_RUN, WINDOW_S, Span
 from tuimon.session.session import ProcessView, SessionView
 from tuimon.session.tables import cached_query

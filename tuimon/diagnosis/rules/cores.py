@@ -33,9 +33,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     it. If the program needs all its threads, only more cores help, by an unknown amount: then there is no warning.
     """
     found = [machine for machine in evidence.machines if lost_share(machine) is not None]
-    if not found:
-        return None
-    machine, place = worst_of(found, lambda each: lost_share(each) or 0.0)
+    machine, place = worst_of(found, lambda each: lost_share(each) or 0.0) if found else (evidence.machine, "")
     demand, lost = machine.demand, lost_share(machine)
     if demand is None or lost is None:
         return None

@@ -103,9 +103,13 @@ class Facts(Struct, frozen=True, dict=True):
         return self.fix(text, "workers", number)
 
     def whole_batches(self) -> Fix | None:
-        """The fix of making whole batches, if the wait is mostly the loader's own work."""
+        """The fix of making whole batches, if the wait is mostly the loader's own work.
+
+        It is not if markers show the function that makes items.
+        """
         text = "make whole batches at once (__getitems__ in the dataset, a vectorised collate_fn)"
-        part = self.loader_share
+        is_measured = self.hot is not None and not self.hot.samples
+        part = 0.0 if is_measured else self.samples.share(is_loaders_own) or 0.0
         return self.fix(text, "items", part=Interval.around(part)) if part >= MOST else None
 
     # -- words
@@ -232,12 +236,6 @@ class Facts(Struct, frozen=True, dict=True):
             return None
         tensors = round(batches.tensors / batches.count)
         return tensors if tensors > max(MOST_FIELDS, loader.facts.batch_size or 0) else None
-
-    @property
-    def loader_share(self) -> float:
-        """The part of the wait that is the loader's own work; 0 if markers show the function that makes items."""
-        is_measured = self.hot is not None and not self.hot.samples
-        return 0.0 if is_measured else self.samples.share(is_loaders_own) or 0.0
 
     @cached_property
     def single_process_ratio(self) -> float | None:

@@ -11,13 +11,7 @@ from msgspec import Struct
 from tuimon.diagnosis.cells import cells_of
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import in_inner_loop, update_path
-from tuimon.diagnosis.evidence.ranks import (
-    Exchange,
-    LateRank,
-    late_on_gpu,
-    late_rank,
-    late_turns,
-)
+from tuimon.diagnosis.evidence.ranks import Exchange, LateRank, late_on_gpu, late_rank, late_turns
 from tuimon.diagnosis.finding import Figure, Finding, Fix, new_finding
 from tuimon.diagnosis.line_text import CHANGES_TRAINING, at_hot, in_library, most_at, percent, work_at
 from tuimon.diagnosis.rule import UNSURE, is_sure

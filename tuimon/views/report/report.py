@@ -19,14 +19,7 @@ from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.processes import superseded
 from tuimon.session.progress import Progress, progress_of, run_progress
-from tuimon.session.ranks import (
-    RankRow,
-    rank_rows,
-    training_numbers,
-    training_of,
-    training_rows,
-    which_training,
-)
+from tuimon.session.ranks import RankRow, rank_rows, training_numbers, training_of, training_rows, which_training
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import ProcessView, Session, SessionView
 from tuimon.session.standing import PastStandstill, group_json, standing_groups

@@ -36,10 +36,7 @@ _MODEL_ON_CPU = (
 #: By role: words for a process that holds memory of a GPU without using it, and the advice.
 _HOLDERS = {
     "trainer": ("rank", "call torch.cuda.set_device(local_rank) first of all, and torch.load(map_location=)"),
-    "worker": (
-        "DataLoader worker",
-        "keep the dataset's tensors on the CPU, and move each batch in the training loop",
-    ),
+    "worker": ("DataLoader worker", "keep the dataset's tensors on the CPU, and move each batch in the training loop"),
 }
 
 

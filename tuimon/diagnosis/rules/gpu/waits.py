@@ -168,12 +168,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
         once_a_step(repeats),
         share=cost.high,
         at=place,
-        evidence={
-            **figures,
-            **bounds("gpu_idle", gpu.idle),
-            "speedup_at_most": best.high,
-            **gpu.width_evidence,
-        },
+        evidence={**figures, **bounds("gpu_idle", gpu.idle), "speedup_at_most": best.high, **gpu.width_evidence},
     )
 
 

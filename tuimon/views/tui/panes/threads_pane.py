@@ -200,10 +200,7 @@ class ThreadsPane(MovingPane[ThreadsState]):
 
     sources = ("stacks", "native", "processes")
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", show=False),
-        Binding("right", "open", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", show=False), Binding("right", "open", show=False)]
 
     class ThreadOpened(Message):
         """The user opened a thread's sheet."""

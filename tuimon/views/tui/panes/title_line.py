@@ -12,12 +12,7 @@ from tuimon.session.gpus import GpuRow
 from tuimon.session.ranks import which_training
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate
 from tuimon.views.report.report import Parts
-from tuimon.views.run_text import (
-    gpu_text,
-    nodes_text,
-    progress_parts,
-    started_program,
-)
+from tuimon.views.run_text import gpu_text, nodes_text, progress_parts, started_program
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, justified, line, line_width
 

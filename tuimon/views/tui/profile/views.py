@@ -82,11 +82,7 @@ def _columns(rows: Sequence[LineShare], samples: int, width: int, *, on_gpu: boo
         Column("total", 7, lambda row: (percent(row.total / samples if samples else 0.0), "dim"), ">", 1),
         Column("doing", doing, lambda row: activity(row)._replace(text=activity(row).text if row.own else "")),
         Column("line", spot, lambda row: place_column(row.place, spot)),
-        Column(
-            "code",
-            rest - spot,
-            lambda row: (code(row.place), weight(row) if row.user else "dim"),
-        ),
+        Column("code", rest - spot, lambda row: (code(row.place), weight(row) if row.user else "dim")),
     )
 
 

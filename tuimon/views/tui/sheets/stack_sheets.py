@@ -18,16 +18,7 @@ from tuimon.session.threads import ThreadRow
 from tuimon.text import AROUND_LINES
 from tuimon.views.format import duration, percent, plain
 from tuimon.views.run_text import standstill_head
-from tuimon.views.tui.drawing.lines import (
-    Line,
-    Span,
-    clip,
-    justified,
-    line,
-    line_width,
-    paragraph,
-    places_width,
-)
+from tuimon.views.tui.drawing.lines import Line, Span, clip, justified, line, line_width, paragraph, places_width
 from tuimon.views.tui.panes.threads_pane import thread_lines
 from tuimon.views.tui.sheets.sheet import CodeAround, CodeLines, Sheet, code_lines, frame_line
 
