@@ -528,7 +528,7 @@ def _unmasked(value: ast.expr) -> ast.expr:
 
 
 def _without_mask(node: ast.Subscript, index: ast.expr, path: _Path) -> str:
-    """A replacement of fixed size for a masked tensor and, as far as it is known, for the call around it."""
+    """A replacement of fixed size for a masked tensor and, if one is known, for the call around it."""
     x, m, count = _short(node.value), _short(index, "mask"), f"{_operand(index, 'mask')}.sum()"
     factor = m if isinstance(index, ast.UnaryOp) else _operand(index, "mask")
     match path[-2:]:

@@ -1,7 +1,7 @@
 """The GPU clock: records events at the training loop's boundaries and reads the times at which the GPU reached them.
 
 A hook gets the number of its boundary's event, emits its marker with it, and then has the event recorded: so the
-marker's time is never later than the event's. Steps are timed in bursts, as far as the budget goes; events that are
+marker's time is never later than the event's. Steps are timed in bursts that a budget limits; events that are
 done are reported at later boundaries. Nothing ever waits for the GPU.
 
 The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) has these methods, none of which waits:
@@ -196,7 +196,7 @@ class StepFollower:
         self._begun_ns = 0  # when the step began
         self._stale_ns = STALE_NS
         self._backwards = 0  # ended in this step
-        self.backwards = 0  # in the step before, as far as it was followed
+        self.backwards = 0  # in the step before, while it was followed
         self._backwards_before = 0  # how many there were when the open optimizer step began
         self.forget_open()
 

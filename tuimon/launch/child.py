@@ -36,7 +36,7 @@ class Ending:
     """Ends a run by ever stronger signals. It has no clock: call ``step`` every tick while the run lives."""
 
     def __init__(self, send: Callable[[signal.Signals], None], waited_s: Callable[[], float] = lambda: 0.0) -> None:
-        """``waited_s``: for how long the run has waited for a core; each signal is given so much longer."""
+        """``waited_s``: for how long the run has waited for a core, which is added to the time for each signal."""
         self._send = send
         self._waited_s = waited_s
         self._next = 0
@@ -209,7 +209,7 @@ _HANDING_ON = {b"sh", b"dash", b"bash", b"zsh", b"ksh", b"busybox", b"systemd"}
 
 
 def _given_no_sigpipe() -> bool:
-    """True if SIGPIPE was ignored before tuimon started, as far as its parent shows: Python always ignores it."""
+    """True if tuimon's parent shows that SIGPIPE was ignored before tuimon started: Python always ignores it."""
     parent = os.getppid()
     name = (procfs.read_bytes(f"/proc/{parent}/comm") or b"").strip()
     return name in _HANDING_ON and signal.SIGPIPE in procfs.read_signals(parent, "SigIgn")

@@ -142,8 +142,8 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     private_bytes: Count | None = None
     # (files that it has open, the most that it may have open: RLIMIT_NOFILE); in one record every two seconds
     open_files: tuple[Count, Count] | None = None
-    # what a training process gave the kernel to write since its last record, and the file system ("nfs4") that much of
-    # it went to, "" if that file was no longer open
+    # bytes that a training process gave the kernel to write since its last record, and the file system ("nfs4") to
+    # which much of it went, "" if that file was no longer open
     written_bytes: Count | None = None
     written_to: str = ""
     threads: Annotated[list[ThreadCpu], BOUNDED]

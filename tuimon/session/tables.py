@@ -276,7 +276,7 @@ class Tables:
             samples.learn("markers")
         shown = samples.has_whole_step, samples.forward_only
         others = 0 if record.pid == self.trainer() else len(self.step_stats)
-        samples.add_window(record, max(1, others // 16))  # so many at a time are placed in phases
+        samples.add_window(record, max(1, others // 16))  # of many ranks, a few at a time are placed in phases
         if shown != (samples.has_whole_step, samples.forward_only):
             self.answers.clear()
         if process is not None and process.role == "trainer" and (launcher := self.launcher_of(process)):

@@ -197,7 +197,7 @@ class NativeSource(Source):
         self._read_s: float | None = None  # the last time
 
     def read(self) -> Iterable[Record]:
-        """The libraries that each process has run since the last call, as far as its phases are known."""
+        """The libraries that each process has run up to 10 s ago; the phases of later samples are not known yet."""
         now_s, roles = time.monotonic(), self._table.roles
         if self._read_s is None and (denied := why_refused()) is not None:
             message = f"{denied[0]}: what runs below Python is not measured (see tuimon doctor)"

@@ -1,4 +1,4 @@
-"""Calls that may hang, each made on another thread and waited for only so long."""
+"""Calls that may hang, each made on another thread and waited for only up to a timeout."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _METHODS = frozenset({"item", "tolist", "numpy", "cpu", "cuda", "to", "copy_", "
 _SYNCHRONIZE = "_cuda_synchronize"
 #: The classes of ``torch._C`` that streams and events extend, if torch was built with them.
 _BASES = ("_CudaStreamBase", "_CudaEventBase")
-#: Most events and most time of both steps; the clock is read once in so many events.
+#: Most events and most time of both steps; the clock is read once in this many events.
 _MOST_EVENTS, _MOST_NS, _LOOK_EVENTS = 200_000, 60_000_000_000, 1024
 #: Most characters of an answer: the ring keeps 1,024 bytes of a text.
 _CHARACTERS = 1000

@@ -171,10 +171,10 @@ def count_tokens(batch: Any) -> Optional[int]:
 
 
 def _padding(ids: Any, mask: Any = None) -> Optional[int]:
-    """How many positions a mask of zeros and ones leaves out; without one, how many hold the id that often ends rows
-    more than once, and is nowhere before. None if that cannot be read at once.
+    """The number of positions that a mask of zeros and ones leaves out; None if they cannot be read in one piece.
 
-    Example: 5 of ``1 2 3 4``, ``5 6 0 0``, ``7 0 0 0``; none of them if one began with a 0.
+    Without a mask, the positions of the id that is at the end of rows, at least twice in a row, and nowhere before.
+    Example: 5 in ``1 2 3 4``, ``5 6 0 0``, ``7 0 0 0``; 0 if one of these began with a 0.
     """
     rows = _rows(ids if mask is None else mask)
     total = sum(map(len, rows))
@@ -192,7 +192,7 @@ def _padding(ids: Any, mask: Any = None) -> Optional[int]:
 
 
 def _rows(tensor: Any) -> List[List[int]]:
-    """Rows of a tensor, evenly spread; none if it is not of whole numbers in one piece that can be read at once.
+    """Rows of a tensor, evenly spread; none if it is not of whole numbers, in one piece of the CPU's memory.
 
     Its memory is read, and no function of torch is called that a profiler or a mode of the program would see.
     """

@@ -7,10 +7,10 @@ A file beside a ring holds data too large for the ring: JSON, replaced as a whol
 ``PID-TICKS.ring.KIND``. Files of processes that are gone are removed with their rings (writer.py).
 
 The file of stacks holds the samples that the agent takes itself, a window at a time, in the shape of speedscope's files
-(https://www.speedscope.app/file-format-schema.json) as far as the monitor reads them: one profile a thread, ``Thread
-<OS id> "<name>"``, with the samples in the order they were taken, a list of frame numbers each, root first. Beside
-these: ``order`` and ``window``, which say whose it is, ``begin_ns`` and ``end_ns`` (monotonic), ``cpu_ns`` of the
-sampling thread, ``instants``, and ``cut``, how many samples were deeper than MAX_DEPTH or of more threads than
+(https://www.speedscope.app/file-format-schema.json), with the parts that the monitor reads: one profile a thread,
+``Thread <OS id> "<name>"``, with the samples in the order they were taken, a list of frame numbers each, root first.
+Beside these: ``order`` and ``window``, which say whose it is, ``begin_ns`` and ``end_ns`` (monotonic), ``cpu_ns`` of
+the sampling thread, ``instants``, and ``cut``, how many samples were deeper than MAX_DEPTH or of more threads than
 MAX_THREADS (``control/sample.py``).
 """
 

@@ -125,9 +125,9 @@ class CallTree:
 def program_part(stack: Stack) -> Stack:
     """The part of a stack that the program itself put there.
 
-    Without what a forked DataLoader worker inherited from the trainer (its own part begins at its loop), without the
-    frame that torch puts between a module's call and its ``forward``, and without those of our hooks; the innermost
-    frame that is not one of these hooks always stays.
+    It leaves out the frames that a forked DataLoader worker inherited from the trainer (its own begin at its loop), the
+    frame that torch puts between a module's call and its ``forward``, and the frames of our hooks. The innermost frame
+    that is not one of these hooks always stays.
     """
     ours = next((n for n, frame in enumerate(reversed(stack)) if not is_agent_file(frame.file)), 0)
     stack = stack[: len(stack) - ours]

@@ -271,7 +271,7 @@ class Loop:
         if any(_EVALUATES.search(frame.function) or frame.kind == "module" for frame in called):
             return
         if place.position > self._path.position and (generates or place.is_library_code):
-            return  # what is generated after backward, or played by a library, shows how the model does
+            return  # generated after backward, or played by a library, to show how the model does
         own = next((frame for frame in called if frame.user), None)
         self._rollouts.add((own or stack[making]).code)
         if own is None and self._is_above(place):

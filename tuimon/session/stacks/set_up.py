@@ -176,8 +176,8 @@ def doing_after(before: CurrentWork | None, window: Window, pid: int) -> Current
 def _doing(node: StackNode) -> tuple[str, Place | None]:
     if node.work == "import":
         return f"importing {imported_at(node.frames, node.import_depth) or 'modules'}", None
-    is_torchs = node.user_line is None and is_compiler(node.frame.file)  # a process that does nothing else
-    if node.work == "compile" or is_torchs:
+    only_compiles = node.user_line is None and is_compiler(node.frame.file)  # a process that does nothing else
+    if node.work == "compile" or only_compiles:
         words = COMPILING
     elif node.activity == "child":
         words = AWAITS_PROCESSES

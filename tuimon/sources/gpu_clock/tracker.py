@@ -147,7 +147,7 @@ def _between(before: TimedBoundary, after: TimedBoundary, is_evaluation: bool) -
 
     During a fetch nothing is launched. A GPU that has nothing to do at its end has waited: for the fetch, and if it
     waited longer, for the CPU's work before it. Launches between the update and the fetch (averaged weights) have no
-    boundary of their own: as far as they run on into the fetch, they are taken for waiting.
+    boundary of their own: the part of their work that runs during the fetch is taken for waiting.
     """
     span_ns, label = _span_ns(before, after), after.stretch.label
     if is_evaluation:

@@ -270,7 +270,7 @@ def _order(head: LogHead) -> tuple[bool, int, str, float]:
 
 
 def _allow_files(count: int) -> None:
-    """Raise this process's limit of open files by a number, as far as is permitted."""
+    """Raise this process's limit of open files by a number, or to the most that is permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + 64  # the others of this process
     if soft != resource.RLIM_INFINITY and soft < wanted:

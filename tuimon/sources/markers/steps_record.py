@@ -26,7 +26,7 @@ class CountedPhases:
     """Learns the phases of timed steps, and divides the time of steps that were only counted.
 
     Counted steps are divided like timed steps of the usual length. If they took longer in all, as with a checkpoint,
-    the excess is divided like that of long timed steps, as far as these make so much of it likely. The rest is a pause
+    the excess is divided like that of long timed steps, up to the excess that these make likely. The rest is a pause
     outside all pairs of markers.
 
     >>> phases = CountedPhases()

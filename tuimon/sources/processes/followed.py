@@ -29,7 +29,7 @@ _RESTING_READS = 8
 #: CPU time of a process that threads may have used before those that rest are read: the kernel counts it in ticks.
 _UNEXPLAINED_NS = 3 * _NS_PER_TICK
 _NUMBER_AT_END = re.compile(r"\d+$")
-#: By the kernel's letters, as far as a thread does not just wait.
+#: States by the kernel's letters; every other letter is a thread that waits.
 STATES: dict[str, ThreadState] = {
     "R": "running", "D": "disk", "T": "stopped", "t": "stopped", "Z": "ended", "X": "ended",
 }  # fmt: skip

@@ -148,8 +148,8 @@ def phase_depth(stack: RawStack, depth: int, ids: FrameIds, *, calls: bool = Tru
 def most_frequent(counts: Counter[RawStack], room: int, ids: FrameIds) -> tuple[list[tuple[RawStack, int]], int]:
     """At most ``room`` stacks, most frequent first, and how many samples are in none of them.
 
-    The rarest count for their callers, frame by frame, as far as these show the same phase: of ``main forward linear``
-    and ``main forward relu`` both may become ``main forward``. Those that a rule may report stay as they are.
+    The rarest lose their innermost frames, one by one while the phase that they show stays the same: ``main forward
+    linear`` and ``main forward relu`` may both become ``main forward``. Those that a rule may report are not shortened.
     """
     if len(counts) <= room:
         return counts.most_common(), 0
