@@ -129,7 +129,7 @@ def test_a_rank_whose_gpu_alone_computes_is_named_by_its_multiprocessors(kind):
     ranks, found = run(kind)[0], findings(kind)["straggler_rank"]
     assert found.evidence["rank"] == 1
     assert 0.5 * ranks.waited(0) <= found.share_of_step <= ranks.waited(0) + ERROR
-    assert "whose GPU computes meanwhile: " in found.headline
+    assert "whose GPU computes meanwhile, with " in found.headline
     assert found.best.gain.low <= 1 / (1 - ranks.waited(0)) < found.best.gain.high
 
 
@@ -168,7 +168,7 @@ def test_a_busy_gpu_says_how_long_it_may_wait_for_the_others():
 @pytest.mark.parametrize(
     ("counted", "cause", "says"),
     [
-        ({"sm_ratio": 0.02, "dram_ratio": 0.1}, "few_sms", "but with 2 % of its SMs: its kernels are too small"),
+        ({"sm_ratio": 0.02, "dram_ratio": 0.1}, "few_sms", "but with only 2 % of its SMs: its kernels are too small"),
         ({"sm_ratio": 0.3, "dram_ratio": 0.1}, None, "is waiting for the other ranks"),  # as in kernels of NCCL
         ({"sm_ratio": 0.8, "dram_ratio": 0.92}, "memory_traffic", "bound by its memory: 92 %"),
         ({"sm_ratio": None, "power_w": 180.0, "power_limit_w": 700.0}, None, "is waiting for the other ranks"),
@@ -200,7 +200,7 @@ def test_a_busy_gpu_of_several_ranks_is_judged_by_what_it_does_while_it_computes
         (
             "rank_computes",
             "straggler_rank",
-            "80 % of multiprocessors are busy (on GPUs that wait: 38 %)",
+            "with 80 % of the multiprocessors busy (GPUs that wait: 38 %)",
             "compare rank 1",
         ),
         (

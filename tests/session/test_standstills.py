@@ -81,7 +81,7 @@ def test_of_two_that_wait_for_each_other_none_is_the_odd_one():
 def test_a_worker_that_a_rank_waits_for_comes_first():
     record = taken([(GATHER, [100, 102, 103]), (FETCH, [101]), (READING, [301]), (WORKER, [300, 302])], {300, 301, 302})
     assert text(record) == (
-        "a worker of rank 101 in open() data.py:40, rank 1 is waiting for a batch train.py:44,"
+        "a worker of rank 101 in open() data.py:40, rank 1 is waiting for a batch at train.py:44,"
         " 3 ranks in barrier() train.py:50"
     )
 
@@ -148,7 +148,7 @@ def test_a_thread_that_fills_a_queue_from_a_loader_waits_for_its_workers():
     record = beside(taken([(HAND_OVER, [100]), (READING, [300])], {300}), (fills, 100))
     assert text(record) == (
         "a worker of rank 100 in open() data.py:40, rank 0 in get() train.py:30,"
-        " a thread of rank 0 is waiting for a batch prefetch.py:6"
+        " a thread of rank 0 is waiting for a batch at prefetch.py:6"
     )
 
 

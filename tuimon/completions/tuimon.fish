@@ -42,7 +42,7 @@ complete -c tuimon -n '__fish_seen_subcommand_from attach' -l on-hang -x -d 'run
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -l on-finding -x -d 'run such a command once for each finding of a rule (input_bound), cause (no_workers) or severity (critical, warning); may be given several times'
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -l prometheus -x -d 'serve metrics for Prometheus; without ADDR only on 127.0.0.1'
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -l duration -x -d 'leave after this many seconds (headless)'
-complete -c tuimon -n '__fish_seen_subcommand_from attach' -l inject -d 'bring tuimon'\''s hooks into the running training, for measured steps and phases (by gdb; from Python 3.14 on by sys.remote_exec). It is stopped for about 0.1 s; on leaving, the hooks are withdrawn'
+complete -c tuimon -n '__fish_seen_subcommand_from attach' -l inject -d 'bring tuimon'\''s hooks into the running training, for measured steps and phases (with gdb; from Python 3.14 on with sys.remote_exec). It is stopped for about 0.1 s; on leaving, the hooks are withdrawn'
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -l keep-hooks -d 'leave the hooks of --inject in the training'
 complete -c tuimon -n __fish_use_subcommand -a view -d 'replay a log, or follow one that is still being written'
 complete -c tuimon -n '__fish_seen_subcommand_from view' -s h -l help -d 'show this help message and exit'

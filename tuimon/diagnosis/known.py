@@ -96,7 +96,7 @@ THROUGH: Table = {
     "derivatives computed row by row": (r"torch/autograd/functional\.py ", "set vectorize=True, or use torch.func"),
     "operations on a tensor's subclass, each of which goes through Python": (
         r"torch/(?:_tensor|overrides)\.py (?:__torch_function__|handle_torch_function) ",
-        "make plain tensors of them before the model: x.as_subclass(torch.Tensor)",
+        "convert them to plain tensors before the model: x.as_subclass(torch.Tensor)",
     ),
     "copies of the model for nn.DataParallel": (r"torch/nn/parallel/[rs]\w+\.py ", "use DistributedDataParallel"),
     "the length of a loader, which its sampler computes": (

@@ -11,7 +11,7 @@ from tuimon.diagnosis.finding import Severity
 
 RESET = "stop all programs on this GPU and reset it (nvidia-smi --gpu-reset); if it fails again, have it replaced"
 REPLACE = "take this GPU out of use, and have it replaced"
-CONNECTION = "check the card's seat, cables, power and cooling (dmesg says more); have it tested if it comes back"
+CONNECTION = "check the card's seat, cables, power and cooling (dmesg says more); have it tested if this happens again"
 _KERNEL = (
     "find the kernel that fails: CUDA_LAUNCH_BLOCKING=1, or compute-sanitizer python ...; if the program runs well on"
     " other GPUs, have this one tested"

@@ -258,7 +258,7 @@ def what_text(group: StandingGroup) -> str:
         why = f": {plain(group.doing)}" if group.doing else ""
         return f"{'have' if group.number > 1 else 'has'} an unknown stack{why}"
     if group.kind == "batch":
-        return f"{verb} waiting for a batch{spot}"
+        return f"{verb} waiting for a batch{f' at{spot}' if spot else ''}"
     return f"in {plain(group.doing)}{spot}"
 
 

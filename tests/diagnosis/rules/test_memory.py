@@ -437,7 +437,7 @@ def test_the_line_that_kept_is_named_after_the_end_too():
 def test_a_container_that_nothing_empties_is_named_and_may_still_be_a_cache():
     finding = run_that_holds(by(86), FILLS_UP, loader=lambda t: reading(t, 1000.0))
     assert (finding.severity, finding.where[0].line) == ("info", 6)
-    assert finding.action == "bound what push() replay.py:6 keeps, as deque(maxlen=N) does, or keep less of it"
+    assert finding.action == "limit what push() replay.py:6 keeps, as deque(maxlen=N) does, or keep less of it"
     worker = process(201, "worker", ppid=100)
     assert run_that_holds(by(86), worker, FILLS_UP, pid=201).where[0].line == 6
     assert not run_that_holds(by(86), worker, KEEPS, pid=201).where

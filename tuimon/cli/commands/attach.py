@@ -17,7 +17,7 @@ from tuimon.monitor.options import Options
 from tuimon.text import plain
 
 _DOC = """\
-Watch a Python process that is already running. Without --inject it is not changed. It goes on when tuimon leaves it.
+Watch a Python process that is already running. Without --inject it is not changed. It goes on when tuimon quits.
 A training that `tuimon run` started, or that imports tuimon, has markers: steps and phases are measured. For any other,
 phases are inferred from stack samples. Without PID, pick one from the list."""
 
@@ -57,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--inject",
         action="store_true",
-        help="bring tuimon's hooks into the running training, for measured steps and phases (by gdb; from Python 3.14 "
-        "on by sys.remote_exec). It is stopped for about 0.1 s; on leaving, the hooks are withdrawn",
+        help="bring tuimon's hooks into the running training, for measured steps and phases (with gdb; from Python "
+        "3.14 on with sys.remote_exec). It is stopped for about 0.1 s; on leaving, the hooks are withdrawn",
     )
     parser.add_argument("--keep-hooks", action="store_true", help="leave the hooks of --inject in the training")
     parser.add_argument("pid", type=_pid, nargs="?", metavar="PID", help="the process; without it, choose from a list")

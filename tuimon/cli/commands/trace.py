@@ -29,8 +29,8 @@ kernel, copy and wait. The trace is written to FILE, for https://ui.perfetto.dev
 TARGET is the pid of a training that tuimon run started (or that tuimon was injected into), the log of a run that is
 still going on, whose figures then stand beside those traced, or a trace taken earlier, of any program.
 
-The profiler slows the traced steps to a half or a third, and the training is held up for a moment to stop it and to
-write; other steps cost nothing."""
+The profiler makes the traced steps two to three times as long, and the training is held up for a moment while it stops
+and writes; other steps cost nothing."""
 
 #: Seconds of waiting after which a line says what is awaited.
 _NOTICE_AFTER_S = 10.0

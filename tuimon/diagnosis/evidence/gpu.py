@@ -514,4 +514,4 @@ def why_wide(
             reasons.append("NVML counts other processes as busy")
         if copying is None and not any(pcie_rates(row, row.latest) for row in gpus):
             reasons.append("NVML does not count copies, which may take all the time without a kernel")
-    return f"{'; '.join(reasons or ['launches hardly run ahead'])}; tuimon trace measures it"
+    return f"{'; '.join(reasons or ['launches hardly run ahead'])}; tuimon trace measures the idle time"

@@ -112,7 +112,7 @@ LIBRARIES = (
         r"/keras/src/backend/torch/trainer\.py$",
         {
             _SAVES: "save less often: save_freq of ModelCheckpoint",
-            _CONVERTS: "give model.fit() batches of tensors, by a DataLoader or a PyDataset: Keras converts all others",
+            _CONVERTS: "give model.fit() batches of tensors, from a DataLoader or PyDataset: Keras converts all others",
             _ANY: "pass model.compile() fewer metrics, and model.fit() fewer callbacks",
         },
         accumulate="pass gradient_accumulation_steps to the optimizer",

@@ -264,8 +264,10 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
     surely = min(idle_at_most, (1.0 - min(1.0, _FEWEST * takes)) * (single + together))
     gone = Interval(surely, evidence.phases.share_of("optimizer"))
     name = facts.name if facts is not None else "the optimizer"
-    now = "each tensor by itself" if single >= together else "each part of the update by itself"
-    action = f"set {options(evidence).fused} for {name}: a few launches then update all tensors, instead of {now}"
+    now = "tensor" if single >= together else "part of the update"
+    action = (
+        f"set {options(evidence).fused} for {name}: a few launches update all tensors, instead of some for each {now}"
+    )
     return without_cost(evidence, action, gone)._replace(change=Change("optimizer", float(takes)))
 
 

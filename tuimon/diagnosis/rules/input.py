@@ -274,7 +274,7 @@ def _gone_workers(f: Facts) -> Reason:
 @_cause("hand_rolled_loader", lambda cell: cell.via[:1] == ("thread",), lambda f: not f.is_marked)
 def _thread(f: Facts) -> Reason:
     f = f.blaming(Samples.joined(f.evidence.others.values()).hottest(works), model=_in_thread(f))
-    fix = f.cheaper(", or make it in several processes: the training thread waits for it")
+    fix = f.cheaper(", or make batches in several processes: the training thread waits for them")
     return Reason(f, f": it is prepared in a thread{f.in_library}", [fix])
 
 

@@ -55,7 +55,7 @@ _LET_GO: dict[str, str] = {
     "figure": "close each figure that {} opens: plt.close(figure)",
     "hook": "register the hook in {} once, before the loop, or remove it after use: handle.remove()",
     "tensor": "release the tensors that {} makes, or keep only numbers: .item()",
-    "object": "bound what {} keeps, as deque(maxlen=N) does, or keep less of it",
+    "object": "limit what {} keeps, as deque(maxlen=N) does, or keep less of it",
 }
 
 
@@ -115,7 +115,7 @@ _KINDS: dict[Resource, _Kind] = {
     "shm": _Kind(
         r"DataLoader worker \(pid.* is killed by signal: Bus error|(?:shared memory|</torch_).*No space left on device",
         "shared memory was full",
-        "let go of batches that workers have made, or keep copies of them: .clone(); in a container, give it more:"
+        "release the batches that workers make, or keep copies of them: .clone(); in a container, give it more:"
         " --shm-size",
     ),
     "files": _Kind(

@@ -225,7 +225,7 @@ def _padding(evidence: Evidence, computes: float) -> Finding | None:
     return _finding(
         evidence,
         "padding",
-        f"{percent(padding)} of the positions in its batches are padding, on which the model computes too",
+        f"{percent(padding)} of the positions in a batch are padding, on which the model computes too",
         action,
         share,
         is_known=by_positions,
@@ -363,7 +363,7 @@ _BELOW_PYTHON: dict[CodeKind, tuple[str, str]] = {
     ),
     "kernel": (
         "the kernel, for other work than new memory",
-        "see which calls take it: strace -c -f -p PID, which slows the training while it runs",
+        "see which system calls take that time: strace -c -f -p PID, which slows the training while it runs",
     ),
 }
 

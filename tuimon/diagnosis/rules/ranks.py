@@ -50,7 +50,7 @@ _METRICS = "let the metrics at {} exchange once an epoch: leave out dist_sync_on
 #: For other lines of the user's, by the calls on them: the first that matches counts.
 _BY_CALL = {
     r"_object(?:_list|s)?\b": "exchange tensors instead of objects at {}, which are pickled; or exchange less often",
-    r"\b(?:monitored_)?barrier\b|\bwait_for_everyone\b": "leave out the barrier at {}: backward is one as well",
+    r"\b(?:monitored_)?barrier\b|\bwait_for_everyone\b": "leave out the barrier at {}: in backward ranks wait anyway",
     r"\b(?:all_|broadcast|gather|reduce|scatter)": "exchange less often at {}, or everything with one call",
 }
 #: A step makes many exchanges if they have this many times the bytes of the largest: beside one flat exchange of all
@@ -296,7 +296,7 @@ def _of_process(evidence: Evidence, late: LateRank) -> tuple[str, Fix, HotLine |
 def _of_gpu(evidence: Evidence, late: LateRank) -> tuple[str, Fix, None]:
     """The clause of the headline on a rank whose GPU computes while the others' GPUs wait, and the fix."""
     action = f"compare rank {late.row.rank}'s batches, and its GPU's clocks and temperature, with the others'"
-    figure, sign = "sm_ratio", ": {} of multiprocessors are busy (on GPUs that wait: {})"
+    figure, sign = "sm_ratio", ", with {} of the multiprocessors busy (GPUs that wait: {})"
     if late.why == "power":
         figure, sign = "power_ratio", " (weak evidence: it draws {} of its power limit, the others {} at full clock)"
     elif late.why == "slow gpu":

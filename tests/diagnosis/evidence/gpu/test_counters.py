@@ -33,7 +33,7 @@ def test_each_reason_is_named_with_what_measures_it(gpus, copying, are_shared, r
     why = why_wide(FAR_APART, FAR_APART, gpus, copying, are_shared)
     words = ("other processes", "does not count copies", "launches hardly run ahead")
     assert [word for word in words if word in why] == reasons
-    assert why.endswith("tuimon trace measures it")
+    assert why.endswith("tuimon trace measures the idle time")
 
 
 def test_without_counters_that_is_the_reason():

@@ -29,8 +29,8 @@ FEW_PRODUCTS = "compute_bound/few_products", "most of its kernels do not use the
 @pytest.mark.parametrize(
     ("run", "name", "says", "fix"),
     [
-        ("few_sms", "compute_bound/few_sms", "but with 6 % of its SMs", "fewer, larger kernels"),
-        ("some_sms", "compute_bound/few_sms", "but with 40 % of its SMs", "fewer, larger kernels"),
+        ("few_sms", "compute_bound/few_sms", "but with only 6 % of its SMs", "fewer, larger kernels"),
+        ("some_sms", "compute_bound/few_sms", "but with only 40 % of its SMs", "fewer, larger kernels"),
         ("memory_traffic", *MEMORY_TRAFFIC),
         ("memory_traffic_by_some_sms", *MEMORY_TRAFFIC),
         ("memory_traffic_in_half", *MEMORY_TRAFFIC),
@@ -83,7 +83,7 @@ def test_counters_that_events_contradict_advise_nothing():
     """NVML reads 0 while events show work."""
     found = findings_of("counters_of_nothing")
     assert found.keys() == {"sync_point", "compute_bound"}
-    assert found["compute_bound"].headline.startswith("GPU idle time unknown: at most 27 % by CUDA events")
+    assert found["compute_bound"].headline.startswith("GPU idle time unknown: CUDA events say at most 27 %")
     assert "idle_gpu" not in findings("gpu_bound", *USUAL, util=0.0, seconds=60.0, pids=[PID])
 
 
@@ -121,7 +121,7 @@ def test_where_nvml_contradicts_the_events_neither_is_believed():
     finding = found["compute_bound"]
     assert finding.severity == "info"
     assert "as it should be" not in finding.headline
-    assert "unknown: at most 0 % by CUDA events, at least 6" in finding.headline
+    assert "unknown: CUDA events say at most 0 %, NVML's utilisation at least 6" in finding.headline
     assert not {"spin_wait", "queue_full", "low_precision_unused"} & found.keys()
     assert finding.action.startswith("run tuimon trace")
     trace = TraceTaken(t=1010.0, pid=PID, begin_s=1009.0, end_s=1010.0, steps=5, wanted=5, file="t.json.gz",

@@ -40,7 +40,7 @@ def test_what_was_traced_and_how_it_was_taken(recorded: str) -> None:
     assert lines[0] == "4 steps · 177 ms each (before the trace: 98.0 ms)"
     assert any(line.startswith("GPU 0 (Tesla V100) idle 43 % · ") for line in lines)
     assert "held the training up for 187 ms" in " ".join(" ".join(lines).split())
-    assert any("6 steps were ordered" in line for line in lines)
+    assert any("6 steps were requested" in line for line in lines)
 
 
 def test_a_pause_beyond_what_was_allowed_is_said(recorded: str) -> None:

@@ -322,7 +322,7 @@ def _bad_use(evidence: Evidence, gpu: GpuSteps, card: Gpu, means: GpuMeans, comp
         return new_finding(how, fused, None if _in_half(evidence) else halved, cause="memory_traffic", evidence=figures)
     if means.sm_ratio < MOST * computing:  # "likely ineffective", says NVIDIA's manual, which the page links
         batch = larger_batch(evidence, Interval.around(1.0 - means.sm_ratio))
-        how = f"but with {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
+        how = f"but with only {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
         most = batch.with_upper_bound(batch.gain and batch.gain.high) if batch is not None else None
         return new_finding(how, larger, most, cause="few_sms", evidence=figures)
     may_use_them = _in_half(evidence) or evidence.process.tf32
@@ -429,8 +429,8 @@ def _contradicted(found: tuple[Interval, Interval], trace: TraceTaken | None) ->
         traced = 1.0 - trace.gpu_busy_ns / trace.gpu_span_ns
         fix = f"trust the trace: the GPU idled {percent(traced)} of the traced steps, and no more without the profiler"
     return new_finding(
-        f"GPU idle time unknown: at most {percent(events.high)} by CUDA events, at least {percent(counters.low)} by"
-        " NVML's utilisation",
+        f"GPU idle time unknown: CUDA events say at most {percent(events.high)}, NVML's utilisation at least"
+        f" {percent(counters.low)}",
         fix,
         severity="info",
         gpu_idle_in_trace=traced,

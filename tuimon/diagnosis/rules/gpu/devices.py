@@ -23,7 +23,7 @@ from tuimon.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TINY, UNUSUAL, Thre
 #: For GPUs on which nothing runs: a headline and an action.
 _UNUSED = (
     "nothing runs on {gpus}: the training uses {own} of {all} GPUs",
-    "train on all {all} (torchrun --nproc-per-node {all}, DistributedDataParallel), or ask for {own}",
+    "train on all {all} (torchrun --nproc-per-node {all}, DistributedDataParallel), or request only {own}",
 )
 _HELD = (
     "the training holds {gpus}, and runs no kernel there",
@@ -263,7 +263,7 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Finding]:
         text += f" ({mhz:.0f} of {most_mhz} MHz)" if mhz and most_mhz else ""
         if cause == _POWER_CAP and limit_w and default_w and limit_w < (1.0 - SMALL) * default_w:
             text += f", with a limit of {limit_w:.0f} W instead of {default_w:.0f} W"
-            remedy, gravest = f"ask for the default power limit (nvidia-smi -pl {default_w:.0f})", "warning"
+            remedy, gravest = f"have the default power limit restored (nvidia-smi -pl {default_w:.0f})", "warning"
         lost = (1.0 - idle.low) * slowed * share / sum(held.values()) if gravest != "info" else 0.0
         yield _trouble(
             text,

@@ -72,7 +72,7 @@ def _notes(summary: Summary, width: int) -> list[Line]:
             text = f"That is more than the {ms(taken.held_limit_ms)} allowed: it was estimated from one step before"
             lines += paragraph(f"{text}, and torch cannot be interrupted.", width, "warning")
         if taken.wanted > taken.steps:
-            text = f"{taken.wanted} steps were ordered; more would have held the training up for longer than allowed."
+            text = f"{taken.wanted} steps were requested; more would have held the training up for longer than allowed."
             lines += paragraph(text, width, "warning")
     if trace.ended_early:
         lines += paragraph(f"The file was not read to its end: {trace.ended_early}.", width, "warning")
