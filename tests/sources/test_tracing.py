@@ -190,7 +190,7 @@ def test_lines_of_a_package_that_is_the_program_are_the_users(tmp_path: Path, mo
 def test_what_is_damaged_or_of_another_trace_has_no_lines(
     content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_writer, "TIMEOUT_S", 0.0)
+    monkeypatch.setattr(trace_writer, "STACKS_TIMEOUT_S", 0.0)
     path = tmp_path / "1-1.ring.lines"
     path.write_text(content)
     assert read_lines(str(path), 7, ProcessCode()) == []

@@ -121,7 +121,7 @@ def test_no_pipe_and_no_folder_is_read(tmp_path):
 
 
 def test_a_small_file_that_unpacks_to_much_ends_at_the_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, "FILE_BYTES", 30 << 20)
+    monkeypatch.setattr(reader, "TRACE_BYTES", 30 << 20)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (100 << 20)))
     with pytest.MonkeyPatch.context() as patch:

@@ -171,7 +171,7 @@ abandoned: List[Any] = []
 
 
 #: At most one part in this many of the training's time: 0.1 %, so that steps of 100 ms and more can all be timed.
-TIME_PARTS = 1000
+GPU_TIME_PARTS = 1000
 #: The approximate number of steps over which the mean step length is taken.
 _MEAN_STEPS = 8
 #: Most time that may be owed: some bursts.
@@ -291,7 +291,7 @@ class GpuClock:
         self._emit = emit
         self._now_ns = now_ns
         self._steps = StepFollower(now_ns)
-        self._bucket = TokenBucket(TIME_PARTS, _MEAN_STEPS, _OWED_NS)
+        self._bucket = TokenBucket(GPU_TIME_PARTS, _MEAN_STEPS, _OWED_NS)
         self.events = EventChain(device, emit, now_ns)
         self._stream: Any = None  # of this burst
         self._left = 0  # steps of this burst that are still to be timed, the current one included

@@ -35,7 +35,7 @@ from tuimon.diagnosis.evidence.lines import is_collecting, is_in_own_loop, limit
 from tuimon.diagnosis.evidence.process import awaits_queue, works
 from tuimon.diagnosis.evidence.ranks import late_rank
 from tuimon.interval import NONE, Interval
-from tuimon.records import DIVIDED, PASSES, STEP
+from tuimon.records import DIVIDED, PASSES, STEP_PHASES
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
@@ -66,7 +66,7 @@ Doing = Literal[
 Via = Literal["batch", "thread", "process", "rank", "core", "gil", "compile"]
 Basis = Literal["measured", "sampled", "inferred"]
 
-LOOP: tuple[CellPhase, ...] = (*STEP, "eval")
+LOOP: tuple[CellPhase, ...] = (*STEP_PHASES, "eval")
 _DOING: dict[Activity, Doing] = {
     "data": "batch",
     "idle": "lock",
@@ -183,7 +183,7 @@ def computes(cell: Cell) -> bool:
 
 def of_step(evidence: Evidence) -> Cells:
     """The cells of the steps alone; shares are of a step."""
-    return cells_of(evidence).where(phase=STEP).normalized
+    return cells_of(evidence).where(phase=STEP_PHASES).normalized
 
 
 def of_loop(evidence: Evidence) -> Cells:
@@ -211,7 +211,7 @@ def cells_of(evidence: Evidence) -> Cells:
         return Cells([*outside, Cell("set_up", "own", in_loop, cost=Interval(in_loop, in_loop))])
     evaluated = 1.0 - evidence.phases.part_of_time
     rows = {row.name: row for row in evidence.phases.rows}
-    steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in STEP if name in rows]
+    steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in STEP_PHASES if name in rows]
     cells = [cell for phase in steps for cell in phase]
     cells = scaled(Cells(cells).normalized, 1.0 - evaluated)
     cells += _of_phase(evidence, "eval", evaluated, None)
@@ -513,8 +513,8 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Divides waits for other ranks: the latest rank's longer work, waits of ranks for a core; the rest is exchange."""
     rows = evidence.ranks
     own: Mapping[str, float] = next((row.waits for row in rows if row.pid == evidence.pid), {})
-    in_steps = sum(cell.share for cell in cells if cell.phase in STEP)
-    for phase in STEP if rows else ():
+    in_steps = sum(cell.share for cell in cells if cell.phase in STEP_PHASES)
+    for phase in STEP_PHASES if rows else ():
         shown = sum(cell.share for cell in cells if cell.phase == phase and cell.doing == "rank")
         waits = own.get(phase, 0.0) * in_steps - shown
         beside = {cell for cell in cells if cell.phase == phase and cell.doing != "rank" and not cell.via}
@@ -588,8 +588,8 @@ def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in
     its other calls, in proportion to their time.
     """
     estimated = {row.name for row in evidence.phases.rows if row.estimated}
-    divided = tuple(name for name in STEP if name == "forward" or (name in DIVIDED and name in estimated))
-    for group in (divided, *((name,) for name in STEP if name not in divided)):
+    divided = tuple(name for name in STEP_PHASES if name == "forward" or (name in DIVIDED and name in estimated))
+    for group in (divided, *((name,) for name in STEP_PHASES if name not in divided)):
         own = [cell for cell in cells if cell.phase in group]
         idle = gpu.idle_in(*group).times(in_steps)
         weights = [cell.share if cell.doing != "sync" else 0.0 for cell in own]
@@ -600,4 +600,4 @@ def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in
             yield Cell(group[0], "launch", 0.0, cost=idle, basis="inferred")
         for cell, weight in zip(own, weights, strict=True):
             yield replace(cell, cost=idle.times(weight / total))
-    yield from (replace(cell, cost=cell.interval) for cell in cells if cell.phase not in STEP)
+    yield from (replace(cell, cost=cell.interval) for cell in cells if cell.phase not in STEP_PHASES)

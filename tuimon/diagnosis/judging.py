@@ -25,7 +25,7 @@ from tuimon.diagnosis.finding import Finding, Unjudged, graded, within_share
 from tuimon.diagnosis.rule import NEEDS, Rule, Unclaimed
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.advice import with_warnings
-from tuimon.records import STEP
+from tuimon.records import STEP_PHASES
 from tuimon.session.session import Session
 from tuimon.threshold import MOST
 
@@ -165,10 +165,10 @@ def _costly(found: Mapping[str, Finding]) -> list[Finding]:
 
 def _claimable_time(evidence: Evidence) -> ClaimableTime:
     divided, gpu = cells_of(evidence), evidence.gpu.steps
-    found = scaled(divided, 1.0 / (divided.where(phase=STEP).share or 1.0))
+    found = scaled(divided, 1.0 / (divided.where(phase=STEP_PHASES).share or 1.0))
     if gpu is None:
         return ClaimableTime(found, [cell.share for cell in found], sum(cell.share for cell in found))
-    beside = sum(cell.cost.high for cell in found if cell.phase not in STEP)
+    beside = sum(cell.cost.high for cell in found if cell.phase not in STEP_PHASES)
     return ClaimableTime(found, [cell.cost.high for cell in found], gpu.idle.high + beside)
 
 
@@ -203,7 +203,7 @@ def claimed_once(findings: Iterable[Finding], time: ClaimableTime) -> Claimed:
             held[i][finding.rule] += part
             share -= part
     parts = zip(time.cells, time.sizes, (sum(held[i].values()) for i in range(len(time.sizes))), strict=True)
-    left = (scaled([cell], 1.0 - taken / size)[0] for cell, size, taken in parts if size and cell.phase in STEP)
+    left = (scaled([cell], 1.0 - taken / size)[0] for cell, size, taken in parts if size and cell.phase in STEP_PHASES)
     return Claimed(kept, Cells(left))
 
 

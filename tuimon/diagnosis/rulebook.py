@@ -26,7 +26,7 @@ from tuimon.diagnosis.rule import (
 )
 from tuimon.diagnosis.rules import compute, cores, course, hang, input, interpreter, memory, model, ranks, side_work
 from tuimon.diagnosis.rules.gpu import bottleneck, devices, waits
-from tuimon.records import PASSES, STEP
+from tuimon.records import PASSES, STEP_PHASES
 
 #: In the order of their findings at equal severity and share.
 RULES: tuple[Rule, ...] = (
@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
         "Synchronisation with the GPU",
         (GPU_TIMES, GPU_WAITS),
         kind="fault",
-        takes=lambda cell, _: cell.phase in STEP and waits.awaits_no_batch(cell),
+        takes=lambda cell, _: cell.phase in STEP_PHASES and waits.awaits_no_batch(cell),
     ),
     Rule(
         waits.transfer_bound,
@@ -162,7 +162,7 @@ RULES: tuple[Rule, ...] = (
         "GPU idle, cause unknown",
         (GPU_TIMES,),
         kind="no_fault",
-        takes=lambda cell, _: cell.phase in STEP,
+        takes=lambda cell, _: cell.phase in STEP_PHASES,
     ),
     Rule(waits.queue_full, "The GPU's queue is full", (GPU_TIMES, GPU_WAITS)),
     Rule(waits.spin_wait, "Busy waiting for the GPU", (GPU_TIMES,), takes=lambda cell, _: cell.doing == "sync"),

@@ -128,7 +128,7 @@ TRIES = 100
 BETWEEN_S = 0.01
 #: Longest time for gdb, without the time in which it waited for a core. It needs 0.15 s; a process in uninterruptible
 #: sleep cannot be stopped.
-TIMEOUT_S = 15.0
+GDB_TIMEOUT_S = 15.0
 #: How long its call, which takes a millisecond, may take from then on.
 CALL_S = 60.0
 _POLL_S = 0.005
@@ -298,7 +298,7 @@ def run_gdb(command: list[str], pid: int) -> str:
     """The output of gdb; the process runs on afterwards, however gdb ended. Raises CannotInject if gdb was ended."""
     with tempfile.TemporaryFile() as printed:  # no pipe: without a reader gdb would end, in its call as well
         child = started(command, printed)
-        until_s = time.monotonic() + TIMEOUT_S
+        until_s = time.monotonic() + GDB_TIMEOUT_S
         while child.poll() is None:
             if time.monotonic() - procfs.waited_s(child.pid) > until_s:
                 _end(child, printed, pid)
@@ -338,8 +338,8 @@ def _end(child: subprocess.Popen[bytes], printed: BinaryIO, pid: int) -> None:
     child.wait()
     _have_go_on(child, pid)
     raise CannotInject(
-        f"gdb was ended after {TIMEOUT_S:.0f} s and {output.count(_STOPS)} tries to stop process {pid}, which runs on;"
-        " nothing was changed",
+        f"gdb was ended after {GDB_TIMEOUT_S:.0f} s and {output.count(_STOPS)} tries to stop process {pid}, which runs"
+        " on; nothing was changed",
         f"A process that waits for a disk, a network file system or a driver cannot be stopped. {_TRY_AGAIN}",
     )
 
@@ -413,7 +413,7 @@ def error_line(output: str) -> str:
 def gdb_version(gdb: str) -> str:
     """The version, such as 13.1; empty if gdb does not say."""
     try:
-        done = subprocess.run([gdb, "--version"], capture_output=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run([gdb, "--version"], capture_output=True, timeout=GDB_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     first = done.stdout.partition(b"\n")[0].decode("utf-8", "replace")  # GNU gdb (Debian 13.1-3) 13.1

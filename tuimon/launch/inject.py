@@ -29,10 +29,10 @@ from tuimon.proc.ring_facts import decoded, read_ring_facts, read_side_file, rin
 from tuimon.text import plain
 
 #: How long the main thread may take to come back to Python, and how often its answer is looked for.
-ANSWER_S, _POLL_S = 30.0, 0.005
+INJECT_S, _POLL_S = 30.0, 0.005
 
 
-def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = lambda: False) -> bool:
+def inject(pid: int, *, timeout_s: float = INJECT_S, stop: Callable[[], bool] = lambda: False) -> bool:
     """Have the process write markers from its next step on; True if it had them before.
 
     Raises CannotInject; then nothing has changed.

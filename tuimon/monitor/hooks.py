@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 
 from tuimon.errors import CannotInject, TuimonError
-from tuimon.launch.inject import ANSWER_S, inject
+from tuimon.launch.inject import INJECT_S, inject
 from tuimon.proc import procfs
 from tuimon.proc.processes import has_torch, is_fork_of, waits_for_child
 from tuimon.proc.ring_facts import read_ring_facts
@@ -47,7 +47,7 @@ class Hooks:
             present = 0
             for pid in trainings_of(self._pid):
                 try:
-                    timeout_s = _LAUNCHER_S if self._ours or present else ANSWER_S
+                    timeout_s = _LAUNCHER_S if self._ours or present else INJECT_S
                     if not inject(pid, timeout_s=timeout_s, stop=lambda: self._leaving):
                         self._ours.append(pid)
                         if not self._keep:

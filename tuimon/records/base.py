@@ -22,8 +22,8 @@ BOUNDED = msgspec.Meta(max_length=10_000)  # rows in a list of one record; tuimo
 
 #: The exclusive phases of a step, in the order in which they are shown.
 StepPhase = Literal["data", "forward", "backward", "optimizer", "other"]
-STEP: tuple[StepPhase, ...] = get_args(StepPhase)
-PHASES = (*STEP, "eval")
+STEP_PHASES: tuple[StepPhase, ...] = get_args(StepPhase)
+PHASES = (*STEP_PHASES, "eval")
 #: Time that markers cannot assign to a phase: from an update to the next backward in a loop without a DataLoader.
 #: The session divides it among the phases of ``DIVIDED``, by stack samples.
 BETWEEN = "between"

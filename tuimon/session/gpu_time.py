@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from tuimon.bounds import has_room
 from tuimon.interval import Interval
-from tuimon.records import GPU_BOUNDARIES, STEP, GpuAccumulation, GpuTime, TorchMemory
+from tuimon.records import GPU_BOUNDARIES, STEP_PHASES, GpuAccumulation, GpuTime, TorchMemory
 from tuimon.session.machines import GROWTH_S, Growth, readings_of, steady_growth
 from tuimon.session.series import (
     FEW_ROWS,
@@ -141,7 +141,7 @@ class DeviceTimes:
         self.device = device
         self.times = Series(_Times, FEW_ROWS, {"lead_error_us": latest})
         # by phase: its time, how much of that the GPU was certainly idle, and how much more it may have been
-        self._phases = KeyNumbers[str](3, len(STEP))
+        self._phases = KeyNumbers[str](3, len(STEP_PHASES))
         self._exchanges = ThinnedRows(TimedExchange, _RECENT, _OF_RUN)
         self._leads: dict[str, Series[_Leads]] = {}
 
@@ -152,7 +152,7 @@ class DeviceTimes:
             self._phases.counts(
                 (each.name, each.span_ns, each.idle_ns, each.maybe_idle_ns)
                 for each in record.phases
-                if each.name in STEP
+                if each.name in STEP_PHASES
             ),
             unbounded=not record.bounded,
             accumulated_steps=accumulated.steps,
@@ -190,7 +190,7 @@ class DeviceTimes:
         known = ((at, found, each.rows(span)) for at, each in leads if (found := each.over(span)) is not None)
         accumulated = map(int, (sums.accumulated_steps, sums.own_ns, sums.last_ns))
         shares = []
-        for span_ns, idle_ns, maybe_idle_ns in (phases.get(name, (0, 0, 0)) for name in STEP):
+        for span_ns, idle_ns, maybe_idle_ns in (phases.get(name, (0, 0, 0)) for name in STEP_PHASES):
             most_ns = span_ns if sums.unbounded else min(span_ns, idle_ns + maybe_idle_ns)
             idle = Interval(idle_ns, max(idle_ns, most_ns)).times(1 / (sums.total_ns or 1.0))
             shares.append(GpuShare(span_ns / (sums.total_ns or 1.0), idle))
@@ -203,7 +203,7 @@ class DeviceTimes:
             timed_s=sums.total_ns / 1e9,
             exchanges=self._exchanges.over(span),
             accumulation=GpuAccumulation(*accumulated) if sums.accumulated_steps else None,
-            phases=dict(zip(STEP, shares, strict=True)) if sums.total_ns else {},
+            phases=dict(zip(STEP_PHASES, shares, strict=True)) if sums.total_ns else {},
         )
 
     @property

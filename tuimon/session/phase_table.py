@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tuimon.records import BETWEEN, DIVIDED, PHASES, STEP
+from tuimon.records import BETWEEN, DIVIDED, PHASES, STEP_PHASES
 from tuimon.session.series import share_error, sum_of_all
 from tuimon.session.steps import StepStretch, Totals
 from tuimon.threshold import LARGER
@@ -175,7 +175,7 @@ def inferred_phases(
     inside = total - counts["eval"]  # evaluation does not belong to a step
     other = unsure.get("other", 0)
     may_be = {"data": unsure.get("forward", 0) + other, "forward": unsure.get("forward", 0) + other, "other": other}
-    rows = [_inferred_row(name, counts[name], inside, may_be.get(name, 0)) for name in STEP]
+    rows = [_inferred_row(name, counts[name], inside, may_be.get(name, 0)) for name in STEP_PHASES]
     if counts["eval"]:
         rows.append(_inferred_row("eval", counts["eval"], total))
     return PhaseTable(pid, window_s, rows=tuple(rows))
@@ -211,9 +211,9 @@ class SplitShares(Struct):
 
     @property
     def parts(self) -> tuple[float, ...]:
-        """The shares in the order of ``STEP``; evaluation counts as ``other``, so that they add up to the whole."""
+        """The shares in the order of ``STEP_PHASES``; evaluation counts as ``other``, so that they add up to 1."""
         other = self.shares.get("other", 0.0) + self.shares.get("eval", 0.0)
-        return tuple({**self.shares, "other": other}.get(name, 0.0) for name in STEP)
+        return tuple({**self.shares, "other": other}.get(name, 0.0) for name in STEP_PHASES)
 
     def with_optimizer(self, phases_ns: Mapping[str, float]) -> SplitShares:
         """The shares with the optimizer's own work between two of its closures: its samples, less what markers show."""

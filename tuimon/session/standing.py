@@ -37,7 +37,7 @@ StandingRole = Literal["rank", "worker", "thread"]
 THREAD_ROOT = "_bootstrap"
 
 
-class StandingGroup(NamedTuple):
+class StandingThreads(NamedTuple):
     """Threads at one place; the ranks of workers are those of their trainers."""
 
     kind: StandingKind
@@ -56,7 +56,7 @@ class StandingGroup(NamedTuple):
         return [own_id(pid) for pid in dict.fromkeys(self.pids)]
 
 
-def standing_groups(record: Standstill) -> list[StandingGroup]:
+def standing_groups(record: Standstill) -> list[StandingThreads]:
     """All groups of a standstill: those that hold others up before those that wait, small ones before large."""
     processes = {process.pid: process for process in record.processes}
     training = training_threads(record)
@@ -66,7 +66,7 @@ def standing_groups(record: Standstill) -> list[StandingGroup]:
     for group in record.groups:
         alike.setdefault((tuple(group.frames), group.outer), []).extend(group.threads)
         unlisted[tuple(group.frames), group.outer] += group.more
-    found: list[StandingGroup] = []
+    found: list[StandingThreads] = []
     for (frames, outer), threads in alike.items():
         parts: dict[tuple[StandingRole, StandingKind], list[int]] = {}
         for pid, tid in threads:
@@ -76,7 +76,7 @@ def standing_groups(record: Standstill) -> list[StandingGroup]:
         for (role, kind), pids in parts.items():
             ranks = _ranks(processes[pid] for pid in pids if pid in processes)
             number = len(pids) + unlisted.pop((frames, outer), 0)
-            found.append(StandingGroup(kind, role, ranks, tuple(pids), number, doing, place, frames, outer))
+            found.append(StandingThreads(kind, role, ranks, tuple(pids), number, doing, place, frames, outer))
     found += _without_stacks(record.processes, {pid for each in found if each.role != "thread" for pid in each.pids})
     if not any(each.kind == "batch" for each in found):  # then workers only stand by
         spare = ("own", "unknown")
@@ -84,7 +84,7 @@ def standing_groups(record: Standstill) -> list[StandingGroup]:
     return sorted(found, key=lambda each: (_ORDER.index(each.kind), each.number, each.ranks, each.pids))
 
 
-def odd_one(groups: Sequence[StandingGroup]) -> StandingGroup | None:
+def odd_one(groups: Sequence[StandingThreads]) -> StandingThreads | None:
     """The group that holds the others up; None if all stand alike, or two of one size wait for each other."""
     ranks = [each for each in groups if each.kind not in BESIDE]
     if len(ranks) < 2:
@@ -126,7 +126,7 @@ def _role_and_kind(
     return role, "helper" if waited_for else kind
 
 
-def _without_stacks(processes: Sequence[StandingProcess], seen: set[int]) -> Iterable[StandingGroup]:
+def _without_stacks(processes: Sequence[StandingProcess], seen: set[int]) -> Iterable[StandingThreads]:
     by_reason: dict[tuple[StandingKind, str, bool], list[StandingProcess]] = {}
     for each in processes:
         if each.pid not in seen:
@@ -137,7 +137,7 @@ def _without_stacks(processes: Sequence[StandingProcess], seen: set[int]) -> Ite
     for (kind, reason, is_worker), rows in by_reason.items():
         pids = tuple(row.pid for row in rows)
         role: StandingRole = "worker" if is_worker else "rank"
-        yield StandingGroup(kind, role, _ranks(rows), pids, len(rows), reason, None, ())
+        yield StandingThreads(kind, role, _ranks(rows), pids, len(rows), reason, None, ())
 
 
 def _ranks(processes: Iterable[StandingProcess]) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ def training_threads(taken: Standstill) -> dict[int, int]:
     return {process.pid: process.tid for process in taken.processes if process.tid is not None}
 
 
-class StuckCollective(Struct, frozen=True, gc=False):
+class OpenCollective(Struct, frozen=True, gc=False):
     """A collective that does not end; ranks in order."""
 
     group: str
@@ -192,7 +192,7 @@ class StuckCollective(Struct, frozen=True, gc=False):
         return f"all {len(self.waiting)} ranks are in {what}, and it does not end"
 
 
-def stuck_collectives(rows: Sequence[RankCollective]) -> list[StuckCollective]:
+def open_collectives(rows: Sequence[RankCollective]) -> list[OpenCollective]:
     """The collective of each group that does not end; those that a rank is missing from first."""
     groups: dict[str, dict[int, RankCollective]] = {}
     for row in rows:
@@ -201,7 +201,7 @@ def stuck_collectives(rows: Sequence[RankCollective]) -> list[StuckCollective]:
     return sorted(found, key=lambda one: not (one.missing or one.elsewhere))[:3]
 
 
-def _stuck(group: str, ranks: dict[int, RankCollective]) -> StuckCollective | None:
+def _stuck(group: str, ranks: dict[int, RankCollective]) -> OpenCollective | None:
     waiting = [row for row in ranks.values() if row.waits_for is not None]
     if not waiting:
         return None
@@ -209,7 +209,7 @@ def _stuck(group: str, ranks: dict[int, RankCollective]) -> StuckCollective | No
     inside = [row for row in waiting if row.waits_for == number]
     name = Counter(row.name for row in inside).most_common(1)[0][0]
     members = {rank for row in inside for rank in row.members}
-    return StuckCollective(
+    return OpenCollective(
         group=group,
         number=number,
         name=name,
@@ -226,17 +226,17 @@ def _verb(ranks: Sequence[int], verb: str) -> str:
     return "has" if verb == "have" else f"{verb}s"
 
 
-def groups_text(groups: Sequence[StandingGroup], most: int) -> str:
+def groups_text(groups: Sequence[StandingThreads], most: int) -> str:
     """The first groups in words; threads only if the training waits for them."""
     return ", ".join(group_text(group) for group in groups[:most] if group.kind not in BESIDE)
 
 
-def group_text(group: StandingGroup) -> str:
+def group_text(group: StandingThreads) -> str:
     """``3 ranks (0-2) in backward() train.py:9``; ``a worker of rank 1 in open() data.py:40``."""
     return f"{who_text(group)} {what_text(group)}"
 
 
-def who_text(group: StandingGroup) -> str:
+def who_text(group: StandingThreads) -> str:
     """``rank 3``, ``31 ranks``, ``a worker of rank 3``, ``the training``, ``2 threads of rank 1``."""
     if group.role in ("thread", "worker"):
         of = f" of {ranks_text(group.ranks)}" if group.ranks else ""
@@ -246,7 +246,7 @@ def who_text(group: StandingGroup) -> str:
     return f"rank {group.ranks[0]}" if len(group.ranks) == 1 else f"{len(group.ranks)} ranks"
 
 
-def what_text(group: StandingGroup) -> str:
+def what_text(group: StandingThreads) -> str:
     """``in open() data.py:40``, ``is stopped at train.py:9``, ``has an unknown stack: ...``."""
     verb = "are" if group.number > 1 else "is"
     spot = f" {code_place(group.place)}" if group.place is not None else ""
@@ -272,7 +272,7 @@ def rank_list(ranks: Sequence[int]) -> str:
     return core_list(ranks).replace(",", ", ")
 
 
-def group_json(group: StandingGroup) -> dict[str, Any]:  # Any: JSON
+def group_json(group: StandingThreads) -> dict[str, Any]:  # Any: JSON
     place = group.place
     return {
         "who": who_text(group),
@@ -295,9 +295,9 @@ class PastStandstill(Struct):
     collectives: list[RankCollective] = field(default_factory=list)  # of a rank and group the latest counts
 
     @property
-    def stuck(self) -> list[StuckCollective]:
+    def stuck(self) -> list[OpenCollective]:
         """The collectives that do not end, and who is missing in them."""
-        return stuck_collectives(self.collectives)
+        return open_collectives(self.collectives)
 
     @property
     def since_s(self) -> float:

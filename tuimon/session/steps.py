@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tuimon.bounds import HELD, has_room
-from tuimon.records import BETWEEN, MORE_RANGES, PHASES, STEP, Steps, bucket_length_ns
+from tuimon.records import BETWEEN, MORE_RANGES, PHASES, STEP_PHASES, Steps, bucket_length_ns
 from tuimon.session.series import ROWS_EACH, WHOLE_RUN, WINDOW_S, KeyNumbers, Series, Span, ThinnedRows, first
 from tuimon.threshold import LARGER
 
@@ -40,7 +40,7 @@ class StepSummary(Struct, frozen=True, gc=False, omit_defaults=True):
         return not self.total and self.per_second is not None
 
 
-PhaseValues = tuple[float, ...]  # one for each of STEP, and in some one more for the time between
+PhaseValues = tuple[float, ...]  # one for each of STEP_PHASES, and in some one more for the time between
 
 
 class StepStretch(NamedTuple):
@@ -95,7 +95,7 @@ class StepStretch(NamedTuple):
 
     @property
     def marked_ms(self) -> PhaseValues | None:
-        """The mean step as markers cut it: STEP without the time between, and that time."""
+        """The mean step as markers cut it: STEP_PHASES without the time between, and that time."""
         if not self.steps:
             return None
         parts_ns = self.data_ns, self.forward_ns, self.backward_ns, self.optimizer_ns, self.other_ns, self.between_ns
@@ -110,7 +110,7 @@ class StepStretch(NamedTuple):
         return tuple(left * ms for ms in marked_ms) if marked_ms is not None else None
 
     def stacked_ms(self, between_parts: Sequence[float]) -> PhaseValues | None:
-        """The mean step by STEP; ``between_parts``: the division of the time that markers cannot split."""
+        """The mean step by STEP_PHASES; ``between_parts``: the division of the time that markers cannot split."""
         marked_ms = self.marked_ms
         if marked_ms is None:
             return None
@@ -192,7 +192,7 @@ def stepping_spans(stretches: Sequence[StepStretch], begin_s: float) -> list[Ste
 
 
 #: The phases of ``SharedStep.parts_us``.
-SHARED_PARTS = (*STEP, BETWEEN)
+SHARED_PARTS = (*STEP_PHASES, BETWEEN)
 
 
 class SharedStep(NamedTuple):

@@ -12,7 +12,7 @@ from tuimon.text import AROUND_LINES, plain
 
 #: A line's text is cut to this many characters, and a file larger than this is not read.
 SOURCE_CHARS = 160
-FILE_BYTES = 4 << 20
+SOURCE_BYTES = 4 << 20
 #: Most files that are held in memory at the same time.
 FILES_HELD = 32
 _OURS = TargetFiles(None)
@@ -49,7 +49,7 @@ class SourceText:
         cell, lines = files.cell(file), []
         if cell is not None:
             lines = cell.text.splitlines()
-        elif (content := rights.read(file, FILE_BYTES)) is not None:
+        elif (content := rights.read(file, SOURCE_BYTES)) is not None:
             last_unix_s = math.inf if files.not_after_unix_s is None else files.not_after_unix_s + 2.0
             lines = content.data.splitlines() if content.changed_unix_s <= last_unix_s else []
         self._lines[file, rights] = lines

@@ -21,7 +21,7 @@ from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Collectives, Frame, Record, StackGroup, StandingProcess, Standstill
 from tuimon.sources.base import Source, Suspicion
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.followed import STATES
+from tuimon.sources.processes.followed import THREAD_STATES
 from tuimon.sources.source_facts import ProcessCode, SourceFacts
 from tuimon.sources.stacks import failures, pyspy
 from tuimon.sources.stacks.in_process import latest_samples
@@ -163,7 +163,7 @@ def idle_peers(
 #: Limits of a record: groups, threads of one, and innermost frames of a stack; with lines of 100 bytes 150 kB.
 GROUPS = 48
 THREADS = 256
-DEPTH = 32
+LISTED_DEPTH = 32
 
 
 class StackGroups(Struct, frozen=True, gc=False):
@@ -193,7 +193,7 @@ def group_stacks(
     ordered = sorted(members.items(), key=lambda item: (not is_first[item[0]], -len(item[1])))
     groups = []
     for frames, found in ordered[:GROUPS]:
-        shown = [code[found[0][0]].frame(frame) for frame in frames[-DEPTH:]]
+        shown = [code[found[0][0]].frame(frame) for frame in frames[-LISTED_DEPTH:]]
         groups.append(StackGroup(shown, len(frames) - len(shown), found[:THREADS], max(0, len(found) - THREADS)))
     return StackGroups(groups, sum(len(found) for _, found in ordered[GROUPS:]), idle)
 
@@ -272,7 +272,7 @@ class StandstillSource(Source):
             processes.append(
                 structs.replace(
                     each,
-                    state=STATES.get(stat.state, "waiting") if stat is not None else "ended",
+                    state=THREAD_STATES.get(stat.state, "waiting") if stat is not None else "ended",
                     io_bytes_per_s=bytes_per_s(before.suspects.get(pid), after.suspects.get(pid)),
                     unknown=unknown,
                     has_left=bool(trained) and all(has_left(now or (), loop, code[pid]) for loop in trained),

@@ -187,7 +187,7 @@ _PROCESS, _STEPS, _PHASES, _LINES = "tuimon", "steps", "phases", "lines"
 #: Steps, phases, and lines of the user's code.
 TracedParts = tuple[list[TracedStretch], list[TracedStretch], list[TracedStretch]]
 #: The agent's thread writes its file when torch lets go of the GIL: right after the trace (s).
-TIMEOUT_S = 2.0
+STACKS_TIMEOUT_S = 2.0
 #: A sample stands for the time around it, up to halfway to its neighbours, but for at most this many spacings.
 _MOST_SPACINGS = 1.5
 
@@ -214,7 +214,7 @@ def code_of(ring: RingReader) -> ProcessCode:
 
 def read_lines(path: str, order: int, code: ProcessCode) -> list[TracedStretch]:
     """The lines of a trace, as stretches in ns of the monotonic clock; empty without a file."""
-    until_s = time.monotonic() + TIMEOUT_S
+    until_s = time.monotonic() + STACKS_TIMEOUT_S
     try:
         while True:
             file = decoded(read_side_file(path), _StackFile)

@@ -13,7 +13,7 @@ _FEW_RANKS = 8
 #: and a hang is reported in time.
 LONGEST_S = 8.0
 #: Seconds for which a rank makes steps before its windows grow: its start and its warm-up are of most interest.
-SETTLED_S = 10.0
+SETTLING_S = 10.0
 
 
 def longest_intervals(ranks: int, interval_s: float) -> int:

@@ -65,7 +65,7 @@ _HEAD_BYTES = 4 << 20
 #: Most bytes of an event: names of kernels take kB, collectives list thousands of sizes.
 EVENT_BYTES = 4 << 20
 #: Most bytes of a file, unpacked: more than 4 million events. It also stops a file that was packed a thousandfold.
-FILE_BYTES = 1 << 30
+TRACE_BYTES = 1 << 30
 #: The text between two events. It may also be part of a name or an argument, so the last few places are tried.
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")
 _TRIES = 12
@@ -81,7 +81,7 @@ class TraceFile:
     def __init__(self, file: BinaryIO, name: str) -> None:
         """Read up to the first event. Raises TraceError if there is none, OSError."""
         self._name = name
-        self._left = FILE_BYTES
+        self._left = TRACE_BYTES
         packed = file.read(2) == _GZIP
         file.seek(0)
         self._file: BinaryIO = gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[assignment]  # it reads
@@ -132,7 +132,7 @@ class TraceFile:
     def _read(self) -> bytes:
         """The next bytes; empty at the end, and if the file is damaged or too large."""
         if self._left <= 0:
-            self.ended_early = f"it is larger than {FILE_BYTES >> 30} GiB"
+            self.ended_early = f"it is larger than {TRACE_BYTES >> 30} GiB"
             return b""
         try:
             data = self._file.read(min(_CHUNK_BYTES, self._left))

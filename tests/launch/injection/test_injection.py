@@ -361,7 +361,7 @@ def test_what_a_killed_gdb_has_forked_ends_too(monkeypatch, tmp_path):
 
 
 def test_gdb_that_takes_too_long_is_ended(monkeypatch):
-    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.0)
+    monkeypatch.setattr(gdb, "GDB_TIMEOUT_S", 0.0)
     children = started(monkeypatch, ["sh", "-c", "echo 'tuimon: stops'; exec sleep 1000"], b"stops\n")
     with pytest.raises(CannotInject, match="gdb was ended after 0 s and 1 tries to stop process"):
         gdb.run_gdb([], os.getpid())
@@ -380,7 +380,7 @@ CALLS = "trap '{}' CONT; echo 'tuimon: calls'; while :; do sleep 0.01; done"
 
 def test_gdb_in_its_call_is_not_killed(monkeypatch):
     """That would end the training: it has the time that it needs."""
-    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.0)
+    monkeypatch.setattr(gdb, "GDB_TIMEOUT_S", 0.0)
     done = "tuimon: done 1 result 0 tries 1"
     children = started(monkeypatch, ["sh", "-c", CALLS.format(f"echo {done}; exit")], b"calls\n")
     assert gdb.run_gdb([], os.getpid()).splitlines()[-1] == done
@@ -388,7 +388,7 @@ def test_gdb_in_its_call_is_not_killed(monkeypatch):
 
 
 def test_gdb_that_does_not_come_back_from_its_call_is_left_alone(monkeypatch):
-    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.0)
+    monkeypatch.setattr(gdb, "GDB_TIMEOUT_S", 0.0)
     monkeypatch.setattr(gdb, "CALL_S", 0.0)
     children = started(monkeypatch, ["sh", "-c", CALLS.format("")], b"calls\n")
     with pytest.raises(CannotInject, match="does not come back from its call") as caught:
@@ -401,7 +401,7 @@ def test_gdb_that_does_not_come_back_from_its_call_is_left_alone(monkeypatch):
 
 @needs_gdb
 def test_the_time_in_which_gdb_waits_for_a_core_does_not_count(tmp_path, monkeypatch):
-    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.0)
+    monkeypatch.setattr(gdb, "GDB_TIMEOUT_S", 0.0)
     monkeypatch.setattr(procfs, "waited_s", lambda pid: 1000.0)
     with training(tmp_path, sys.executable) as process:
         assert not inject(process.pid)

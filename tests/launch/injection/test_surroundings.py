@@ -91,7 +91,7 @@ def test_a_thread_that_waits_for_a_moment_is_waited_for(monkeypatch):
 def test_a_gdb_that_was_killed_for_it_leaves_no_stop_behind(tmp_path, monkeypatch):
     """A thread that has gone to sleep after it was looked at: its SIGSTOP is pending, and would stop the training."""
     monkeypatch.setattr(gdb, "check_threads", lambda pid: None)
-    monkeypatch.setattr(gdb, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(gdb, "GDB_TIMEOUT_S", 1.0)
     with sleeping(tmp_path) as (process, child):
         refusal(process.pid)
         child.kill()

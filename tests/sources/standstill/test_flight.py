@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tuimon.records import RankCollective, StandingProcess
-from tuimon.session.standing import stuck_collectives
+from tuimon.session.standing import open_collectives
 from tuimon.sources.flight_recorders import Recorders, UnsafePickle, rank_collectives
 
 #: Written by torch 2.13 (``_dump_fr_trace``) in four ranks that made a broadcast and three all_reduces, and then three
@@ -24,7 +24,7 @@ def rows_of(*dumps: bytes) -> list[RankCollective]:
 
 
 def texts(rows: list[RankCollective]) -> list[str]:
-    return [one.text for one in stuck_collectives(rows)]
+    return [one.text for one in open_collectives(rows)]
 
 
 def nccl(*entries: tuple[int, str, str]) -> bytes:

@@ -22,8 +22,8 @@ from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.pyspy import DumpError
 from tuimon.sources.stacks.speedscope import SampledThread
 from tuimon.sources.standstill import (
-    DEPTH,
     GROUPS,
+    LISTED_DEPTH,
     THREADS,
     BlockedThread,
     StandstillReading,
@@ -134,15 +134,15 @@ def test_what_this_process_writes_is_measured():
 def test_groups_are_bounded(tmp_path):
     file, code = tmp_path / "net.py", defaultdict(ProcessCode)
     file.write_text("x = 1\n" * 99)
-    deep = tuple(RawFrame(str(file), n, "forward") for n in range(DEPTH + 10))
+    deep = tuple(RawFrame(str(file), n, "forward") for n in range(LISTED_DEPTH + 10))
     many = [(pid, thread(pid, *deep)) for pid in range(1, THREADS + 3)]
     others = [(9000 + n, thread(9000 + n, MAIN._replace(line=n))) for n in range(GROUPS + 4)]
     idle = (ME, thread(ME + 1, RawFrame("/usr/lib/python3.11/threading.py", 1, "wait")))
     found = group_stacks([*others, *many, idle], code)
     first = found.groups[0]
     assert (len(found.groups), found.folded, found.idle) == (GROUPS, 5, 1)
-    assert (len(first.frames), first.outer, len(first.threads), first.more) == (DEPTH, 10, THREADS, 2)
-    assert first.frames[-1].line == DEPTH + 9 and first.frames[0].source == "x = 1"
+    assert (len(first.frames), first.outer, len(first.threads), first.more) == (LISTED_DEPTH, 10, THREADS, 2)
+    assert first.frames[-1].line == LISTED_DEPTH + 9 and first.frames[0].source == "x = 1"
 
 
 def test_a_package_that_is_the_program_is_the_users_code(tmp_path):

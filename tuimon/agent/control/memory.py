@@ -21,7 +21,7 @@ Line = Tuple[str, int, str]
 #: The number of stacks that are listed, those with most bytes; the others are summed up.
 STACKS_LISTED = 300
 #: Most frames kept of a stack, counted from the innermost.
-DEPTH = 24
+KEPT_FRAMES = 24
 
 
 class _HeldBlock(NamedTuple):
@@ -96,7 +96,7 @@ def _growth(blocks: List[_HeldBlock], steps: int) -> Optional[int]:
     return sum(left) // len(left) if 2 * growing > len(left) else 0
 
 
-STEPS_LIMIT = 100
+RECORDED_STEPS_LIMIT = 100
 #: The number of latest events that the allocator keeps; with their stacks they take about 100 MB.
 _EVENTS_LIMIT = 100_000
 #: True once the history stays on, for out-of-memory errors: a recording of some steps does not turn it off.
@@ -120,8 +120,8 @@ def refusal(torch: Any, steps: int) -> Optional[str]:
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return "it does not use CUDA, and torch keeps no history of memory on the CPU"
-    if steps > STEPS_LIMIT:
-        return "at most %d steps can be recorded" % STEPS_LIMIT
+    if steps > RECORDED_STEPS_LIMIT:
+        return "at most %d steps can be recorded" % RECORDED_STEPS_LIMIT
     if not is_watched and getattr(torch._C, "_cuda_isHistoryEnabled", bool)():
         return "the program records the allocator's history itself"
     return None
@@ -178,7 +178,7 @@ def blocks_left(torch: Any, device: int, step_ends_ns: List[int], since_ns: int 
     for event in traces[device] if device < len(traces) else []:
         time_ns = event.get("time_us", 0) * 1000
         if event.get("action") == "alloc" and time_ns >= since_ns:
-            stack = tuple((f["filename"], f["line"], f["name"]) for f in (event.get("frames") or [])[:DEPTH])
+            stack = tuple((f["filename"], f["line"], f["name"]) for f in (event.get("frames") or [])[:KEPT_FRAMES])
             blocks.allocate(time_ns, event["addr"], event["size"], stack)
         elif event.get("action") == "free_completed":
             blocks.free(event["addr"])

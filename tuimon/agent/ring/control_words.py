@@ -21,9 +21,9 @@ CONTROL_OFFSET = 1024
 CONTROL_VERSION = 1
 #: Index of the first word of each part, in words of 8 bytes from CONTROL_OFFSET on.
 VERSION_WORD, COMMANDS_WORD, BELL_WORD, FIRST_SLOT_WORD = 0, 1, 2, 8
-SLOT_WORDS, ANSWER_WORD = 8, 4
-SLOT_COUNT = 16
-CONTROL_WORDS = FIRST_SLOT_WORD + SLOT_COUNT * SLOT_WORDS
+COMMAND_SLOT_WORDS, ANSWER_WORD = 8, 4
+COMMAND_SLOTS = 16
+CONTROL_WORDS = FIRST_SLOT_WORD + COMMAND_SLOTS * COMMAND_SLOT_WORDS
 CONTROL_BYTES = 8 * CONTROL_WORDS
 #: A monitor writes its heartbeat at least twice a second while its order is not over. One that has written none for so
 #: long is gone: it was killed, stopped, or its machine slept (ns).
@@ -85,7 +85,7 @@ class Answer(NamedTuple):
 
 def slot_word(command: int) -> int:
     """Index of the first word of a command's order; its answer is ANSWER_WORD further on."""
-    return FIRST_SLOT_WORD + command * SLOT_WORDS
+    return FIRST_SLOT_WORD + command * COMMAND_SLOT_WORDS
 
 
 def check_of(command: int, number: int, argument: int) -> int:

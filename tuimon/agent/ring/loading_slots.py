@@ -18,7 +18,7 @@ from .layout import LOADING_BYTES, LOADING_OFFSET
 #: sequence u64 | start ticks u64 | pid u32 | loader u16 | worker u16 | workers u16 | state u16 | dataset u32 |
 #: since, batches, items, collate, wait, hand over: u64 | sequence u64. Times in ns.
 SLOT = struct.Struct("<QQIHHHHIQQQQQQQ")
-SLOT_BYTES = 128
+LOADING_SLOT_BYTES = 128
 #: Number of a "worker" that is the training process itself (``num_workers=0``).
 IN_PROCESS = 0xFFFF
 
@@ -111,7 +111,7 @@ def _lock(handle: int) -> None:
 
 def _free_offset(area: mmap.mmap) -> Optional[int]:
     """Offset of a slot that was never used; without any, of one whose process has ended."""
-    offsets = range(0, LOADING_BYTES, SLOT_BYTES)
+    offsets = range(0, LOADING_BYTES, LOADING_SLOT_BYTES)
     keys = [_KEY.unpack_from(area, offset + 8) for offset in offsets]
     for offset, (_, pid) in zip(offsets, keys):
         if not pid:
@@ -124,12 +124,12 @@ def _free_offset(area: mmap.mmap) -> Optional[int]:
 
 def used_bytes(area: bytes) -> int:
     """The number of bytes of the area up to the last slot that was ever used: mostly a few slots."""
-    return -(-len(area.rstrip(b"\0")) // SLOT_BYTES) * SLOT_BYTES
+    return -(-len(area.rstrip(b"\0")) // LOADING_SLOT_BYTES) * LOADING_SLOT_BYTES
 
 
 def used_slots(area: bytes, again: bytes) -> Iterator[Loading]:
     """The used slots of an area that was read twice, but for those that were being written meanwhile."""
-    for offset in range(0, min(len(area), len(again)), SLOT_BYTES):
+    for offset in range(0, min(len(area), len(again)), LOADING_SLOT_BYTES):
         raw = area[offset : offset + SLOT.size]
         if raw[20:24] == b"\0\0\0\0" and not any(raw[:24]):
             continue

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.data import rollout_parts
-from tuimon.records import BETWEEN, STEP, Place
+from tuimon.records import BETWEEN, STEP_PHASES, Place
 from tuimon.session.series import Span
 from tuimon.session.session import ProcessView
 from tuimon.session.stacks.samples import heaviest_place
@@ -100,7 +100,7 @@ class Level(NamedTuple):
     def medians_ms(self, parts_ms: Callable[[StepStretch], tuple[float, ...] | None]) -> dict[str, float]:
         """The phases of a step, as ``parts_ms`` divides a stretch."""
         columns = zip(*(parts for row in self.rows if (parts := parts_ms(row)) is not None), strict=True)
-        return dict(zip((*STEP, BETWEEN), map(median, columns), strict=False))
+        return dict(zip((*STEP_PHASES, BETWEEN), map(median, columns), strict=False))
 
     @property
     def span(self) -> Span:
@@ -126,7 +126,7 @@ class Grown(NamedTuple):
     @property
     def phase(self) -> str:
         before = self.before.phases_ms
-        return max(STEP, key=lambda name: self.now.phases_ms[name] - before[name])
+        return max(STEP_PHASES, key=lambda name: self.now.phases_ms[name] - before[name])
 
     def of(self, phase: str) -> TimeGrowth:
         return TimeGrowth(self.before.phases_ms[phase], self.now.phases_ms[phase])

@@ -16,7 +16,7 @@ from tuimon.records import Frame, Place, StandingProcess, Standstill
 from tuimon.session.session import ProcessView, SessionView
 from tuimon.session.stacks.activity import Activity, activity_of, is_at_exit, outer_calls, standing_activity
 from tuimon.session.stacks.trie import user_place
-from tuimon.session.standing import FOR_THREAD, FOR_WORK, StuckCollective
+from tuimon.session.standing import FOR_THREAD, FOR_WORK, OpenCollective
 from tuimon.session.threads import thread_count
 from tuimon.threshold import MOST
 from tuimon.torch_code import is_checkpoint_io, is_loader_code
@@ -292,7 +292,7 @@ class StalledRanks(Struct, frozen=True, gc=False):
     lost: tuple[int, ...]  # ranks that have ended and were not restarted
     quiet_s: float  # since the latest boundary of any rank
     taken: Standstill | None
-    stuck: tuple[StuckCollective, ...]  # collectives that do not end, according to flight recorders
+    stuck: tuple[OpenCollective, ...]  # collectives that do not end, according to flight recorders
     has_moved: bool  # whether files were read or written lately
     idle_s: float | None  # since all stacks were taken, or since files were read or written later
 

@@ -11,7 +11,7 @@ from tuimon.diagnosis.finding import Finding, new_finding
 from tuimon.diagnosis.line_text import after
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
-from tuimon.session.standing import BESIDE, THREAD_ROOT, StandingGroup, groups_text, odd_one, standing_groups
+from tuimon.session.standing import BESIDE, THREAD_ROOT, StandingThreads, groups_text, odd_one, standing_groups
 from tuimon.session.state import goodput
 from tuimon.text import at, size_text
 from tuimon.threshold import LARGER, MOST, SMALL, TINY, Threshold
@@ -161,7 +161,7 @@ def _ended(gone: Gone) -> str:
     return f"{f'its queue is {gone.queue}, and ' if gone.queue else ''}{gone.who} has ended{place}"
 
 
-def _groups(still: StalledRanks) -> list[StandingGroup]:
+def _groups(still: StalledRanks) -> list[StandingThreads]:
     """The places of ranks, workers, and threads that ranks wait for, the odd one first; empty before stacks are taken.
 
     A main thread that goes on while another thread trains is left out: its place holds nobody up.
@@ -181,7 +181,7 @@ def _groups(still: StalledRanks) -> list[StandingGroup]:
     ]
 
 
-def _standing(still: StalledRanks, groups: Sequence[StandingGroup]) -> str:
+def _standing(still: StalledRanks, groups: Sequence[StandingThreads]) -> str:
     """The places of all processes, from the stacks that were taken; until then from the samples of the first rank."""
     lost = f": rank {', '.join(map(str, still.lost))} has ended" if still.lost else ""
     if groups and (len(still.ranks) > 1 or len(groups) > 1):

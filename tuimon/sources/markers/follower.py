@@ -25,7 +25,7 @@ from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
 from tuimon.sources.process_table import TimedPhase
 from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.trace_records import TraceRecords
-from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds
+from tuimon.sources.window_lengths import LONGEST_S, SETTLING_S, WindowEnds
 from tuimon.text import plain
 
 _TIMED = (BACKWARD, COMPILED, RECOMPILED)
@@ -162,7 +162,7 @@ class RingFollower:
             yield from self._window(end_ns, now_ns)
             # the next may be longer if steps are made, and have been for a while
             first_ns = self._recorder.first_step_ns
-            settled = first_ns is not None and end_ns - first_ns >= SETTLED_S * 1e9
+            settled = first_ns is not None and end_ns - first_ns >= SETTLING_S * 1e9
             is_calm = settled and self._latest_ns >= self._begin_ns and self.markers_per_s <= _CALM_HZ
             self._ends.note_window(is_calm=is_calm)
             self._begin_ns = end_ns

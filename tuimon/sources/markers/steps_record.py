@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from tuimon.agent.ring import layout
-from tuimon.records import BETWEEN, STEP, PhaseTime, RankStep, SlowStep, Steps, length_bucket
+from tuimon.records import BETWEEN, STEP_PHASES, PhaseTime, RankStep, SlowStep, Steps, length_bucket
 from tuimon.sources.loop.machine import OpenPhase
 from tuimon.sources.loop.step import COUNTED, Step
 from tuimon.sources.markers.thread_loops import ThreadLoop
@@ -115,7 +115,7 @@ def rank_steps(ended: Sequence[Step], end_ns: int, intervals: int = 1) -> list[R
         RankStep(
             step.index,
             max(0, end_ns - step.end_ns) // 1000,
-            *[max(0, step.phases.get(name, 0)) // 1000 for name in (*STEP, BETWEEN)],
+            *[max(0, step.phases.get(name, 0)) // 1000 for name in (*STEP_PHASES, BETWEEN)],
         )
         for step in ended
         if step.index % stride == 0 and step.usual and step.timed

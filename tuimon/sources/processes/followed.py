@@ -30,7 +30,7 @@ _RESTING_READS = 8
 _UNEXPLAINED_NS = 3 * _NS_PER_TICK
 _NUMBER_AT_END = re.compile(r"\d+$")
 #: States by the kernel's letters; every other letter is a thread that waits.
-STATES: dict[str, ThreadState] = {
+THREAD_STATES: dict[str, ThreadState] = {
     "R": "running", "D": "disk", "T": "stopped", "t": "stopped", "Z": "ended", "X": "ended",
 }  # fmt: skip
 
@@ -139,7 +139,7 @@ class ThreadMeter:
                 cpu_ratio = round(max(thread.cpu_ns - thread.begin_cpu_ns, 0) / window_ns, 3)
                 if thread.delay_ns is not None:
                     delay_ratio = round(max(thread.delay_ns - thread.begin_delay_ns, 0) / window_ns, 3)
-            state = STATES.get(thread.state, "waiting")
+            state = THREAD_STATES.get(thread.state, "waiting")
             rows.append(ThreadCpu(tid, thread.name, cpu_ratio, state, delay_ratio))
             if thread.begin_cpu_ns is not None and thread.faults != thread.begin_faults:
                 hz = ((now - then) / window_s for now, then in zip(thread.faults, thread.begin_faults, strict=True))

@@ -27,7 +27,7 @@ from tuimon.sources.processes.roles import (
     why_no_markers,
     without_hooks,
 )
-from tuimon.sources.window_lengths import SETTLED_S, longest_intervals
+from tuimon.sources.window_lengths import SETTLING_S, longest_intervals
 from tuimon.text import plain
 
 #: Followed at most; the records stay bounded whatever the run starts.
@@ -344,7 +344,7 @@ class ProcessSource(Source):
                 followed.begin_window()
                 continue
             if roles[pid] == "trainer":
-                may_wait = pid not in self._table.focus and followed.reads * self.period_s > SETTLED_S
+                may_wait = pid not in self._table.focus and followed.reads * self.period_s > SETTLING_S
                 due_s = longest_s if longest_s > self.period_s and may_wait else 0.0
             else:
                 due_s = _IDLE_WAIT_S if pid in idle else min(wait_s, _LONGEST_WAIT_S)

@@ -17,7 +17,7 @@ from tuimon.sources.stacks.pyspy import EndedWindow
 from tuimon.sources.stacks.speedscope import WindowSamples, parse_speedscope
 
 #: Highest rate, and what the sampling thread may use of a core: it takes the GIL from the training.
-FASTEST_HZ = 10
+IN_PROCESS_HZ = 10
 CPU_RATIO = 0.008
 #: Samples of a window, and its length in s: at most what the agent allows.
 _SAMPLES = 20
@@ -53,7 +53,7 @@ class Rate(NamedTuple):
 
 def affordable_rate(sample_s: float, cpu_ratio: float, limit_hz: float) -> Rate:
     """The rate at which samples of this CPU cost (s) use this share of a core, and a window of about 20 samples."""
-    hz = max(1, int(min(cpu_ratio / max(sample_s, 1e-6), limit_hz, FASTEST_HZ)))
+    hz = max(1, int(min(cpu_ratio / max(sample_s, 1e-6), limit_hz, IN_PROCESS_HZ)))
     return Rate(hz, min(max(_SAMPLES / hz, _WINDOW_S[0]), _WINDOW_S[1]))
 
 

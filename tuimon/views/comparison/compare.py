@@ -15,7 +15,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.line_text import percent
 from tuimon.errors import NotComparable
 from tuimon.interval import NONE, Interval
-from tuimon.records import PHASES, STEP, Place
+from tuimon.records import PHASES, STEP_PHASES, Place
 from tuimon.text import plural
 from tuimon.threshold import SMALL, TINY
 from tuimon.views.comparison.result import (
@@ -383,7 +383,7 @@ def _headline(
     beside = f"evaluation {percent(one)} -> {percent(other)} of the time" if abs(other - one) >= SMALL else ""
     if outcome in ("same", "unclear"):
         return f"{what}; {beside}" if beside else what
-    changed: list[str] = [row.name for row in rows if row.significant and row.name in STEP]
+    changed: list[str] = [row.name for row in rows if row.significant and row.name in STEP_PHASES]
     shares = {name: (_share(name, before), _share(name, after)) for name in changed}
     most = max(shares, key=lambda name: abs(shares[name][1] - shares[name][0]), default="")
     was, now = shares.get(most, (0.0, 0.0))
@@ -431,7 +431,7 @@ def _state(before: Runs, after: Runs) -> str:
         return ""
     word = "still" if earlier is not None and (earlier.rule, earlier.cause) == (finding.rule, finding.cause) else "now"
     if finding.rule in ("compute_bound", "compute_bound_cpu"):
-        return f"{word} compute-bound in {max(STEP, key=lambda name: _share(name, after))}"
+        return f"{word} compute-bound in {max(STEP_PHASES, key=lambda name: _share(name, after))}"
     return f"{word} {finding.rule.replace('_', '-')}"
 
 

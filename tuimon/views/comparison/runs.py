@@ -22,7 +22,7 @@ from tuimon.diagnosis.cells import Cell, cells_of
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.interval import Interval
-from tuimon.records import STEP, Place
+from tuimon.records import STEP_PHASES, Place
 from tuimon.session.phase_table import SplitShares
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session
@@ -72,7 +72,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     findings: Sequence[Finding] = ()
     stretches: Sequence[StepStretch] = ()  # of the process in focus
     phase_errors: Mapping[str, float] = {}  # of the shares that rest on samples
-    between_parts: Sequence[float] = SplitShares().parts  # how samples divide time that markers cannot, by STEP
+    between_parts: Sequence[float] = SplitShares().parts  # how samples divide time that markers cannot, by STEP_PHASES
     cells: Sequence[tuple[Cell, Place]] = ()  # their shares are of the time of the run's steps
     samples: int = 0  # the number of samples behind the cells
     host_bytes: float = 0.0  # memory of the process in focus and its workers
@@ -167,7 +167,7 @@ def phase_ms(name: str, run: Run, row: StepStretch) -> float:
     if name == "eval":
         return row.eval_ns / row.steps / 1e6
     parts = row.stacked_ms(run.between_parts)
-    return parts[STEP.index(name)] if parts is not None else 0.0
+    return parts[STEP_PHASES.index(name)] if parts is not None else 0.0
 
 
 def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
@@ -185,7 +185,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     gpus, divided = [row for row in view.gpus() if row.used_by_run], cells_of(evidence)
     taken = [row.taken_ratio for row in gpus]  # in the steps
     found = [finding.evidence.get("others_sm_ratio") for finding in findings]  # while it was a finding
-    in_steps = sum(cell.share for cell in divided if cell.phase in STEP) or 1.0
+    in_steps = sum(cell.share for cell in divided if cell.phase in STEP_PHASES) or 1.0
     return Run(
         name=name,
         facts=facts,

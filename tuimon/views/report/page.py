@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import asdict
 
 from tuimon.diagnosis.finding import Finding, FindingJson, VerdictChange
-from tuimon.records import STEP
+from tuimon.records import STEP_PHASES
 from tuimon.session.gpus import GpuRow
 from tuimon.session.session import ProcessView, Session, SessionView
 from tuimon.session.stacks.call_tree import CallTree
@@ -47,7 +47,7 @@ POINTS = 240
 
 
 class MeanStep(NamedTuple):
-    """The mean step of a stretch of the run, in seconds from its start: ms by phase, in order of ``STEP``."""
+    """The mean step of a stretch of the run, in seconds from its start: ms by phase, in order of ``STEP_PHASES``."""
 
     begin_s: float
     end_s: float
@@ -64,14 +64,14 @@ def chart_of(steps: Sequence[MeanStep]) -> dict[str, Any] | None:
         "top_ms": top_ms,
         "cut": any((total_ms or 0.0) > top_ms * 1.001 for total_ms in totals_ms),
         "span_s": span_s,
-        "parts": [(name, bars(steps, part, top_ms)) for part, name in enumerate(STEP)],
+        "parts": [(name, bars(steps, part, top_ms)) for part, name in enumerate(STEP_PHASES)],
         "titles": [_title(each, WIDTH / span_s) for each in steps if each.ms],
     }
 
 
 def _title(step: MeanStep, per_s: float) -> tuple[float, float, str]:
     """A stretch in the chart: its place, its width, and its figures."""
-    parts = ", ".join(f"{name} {shown.ms(ms)}" for name, ms in zip(STEP, step.ms, strict=True) if ms)
+    parts = ", ".join(f"{name} {shown.ms(ms)}" for name, ms in zip(STEP_PHASES, step.ms, strict=True) if ms)
     text = f"{shown.duration(step.begin_s)} to {shown.duration(step.end_s)}: {shown.ms(sum(step.ms))} a step: {parts}"
     return step.begin_s * per_s, (step.end_s - step.begin_s) * per_s, text
 

@@ -15,7 +15,7 @@ from tuimon.diagnosis.rule import SAMPLES
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, without_cost
 from tuimon.interval import Interval
-from tuimon.records import STEP, LineCalls, Place
+from tuimon.records import STEP_PHASES, LineCalls, Place
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import at, ms_text, plain
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TINY, Threshold
@@ -89,7 +89,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     step, wait, where = of_step(evidence), longest_wait(evidence), ""
     share = step.where(doing={"sync", "copy"}).share
     busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0)
-    driver = evidence.native_in(*STEP).share("driver")
+    driver = evidence.native_in(*STEP_PHASES).share("driver")
     place = wait.hot.place if wait is not None and share >= REPORTED else None
     if (step.where({"backward"}).share < LARGE and place is None) if driver is None else driver < MOST:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
-from tuimon.records import STEP
+from tuimon.records import STEP_PHASES
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.phase_table import PhaseTable, RangeRow
 from tuimon.session.ranks import RankRow
@@ -163,7 +163,7 @@ class StepState(NamedTuple):
 
     table: PhaseTable
     open_phase: tuple[str, float | None] | None  # that the trainer is in, and for how long; while the table is empty
-    history: tuple[tuple[float, ...] | None, ...]  # ms per step, split as STEP
+    history: tuple[tuple[float, ...] | None, ...]  # ms per step, split as STEP_PHASES
     span_s: float  # of the history
     hot: tuple[HotLine, ...]
     notes: tuple[str, ...]
@@ -294,7 +294,7 @@ def history_lines(state: StepState, width: int, height: int) -> list[Line]:
     def plot(width: int, height: int) -> list[Line]:
         if is_busy(state.gpu):  # then the CPU's phases are mostly waiting for it
             return tinted(chart(totals, width, height, 0.0, hi), "gpu")
-        return stacked(state.history, STEP, width, height, hi)
+        return stacked(state.history, STEP_PHASES, width, height, hi)
 
     if height < 3:
         return [

@@ -13,7 +13,15 @@ from tuimon.records import Frame
 from tuimon.session.session import Session
 from tuimon.session.stacks.call_tree import program_part
 from tuimon.session.stacks.process import LatestStack
-from tuimon.session.standing import BESIDE, StandingGroup, StandingRole, rank_list, standing_groups, what_text, who_text
+from tuimon.session.standing import (
+    BESIDE,
+    StandingRole,
+    StandingThreads,
+    rank_list,
+    standing_groups,
+    what_text,
+    who_text,
+)
 from tuimon.session.threads import ThreadRow
 from tuimon.text import AROUND_LINES
 from tuimon.views.format import duration, percent, plain
@@ -66,7 +74,7 @@ def standstill_lines(session: Session, width: int) -> list[Line]:
     return [*lines, *([(), *paragraph(f"not listed: {text}", width, "dim")] if text else [])]
 
 
-def _roles(groups: Sequence[StandingGroup]) -> list[str]:
+def _roles(groups: Sequence[StandingThreads]) -> list[str]:
     """A colour for each group; if all ranks wait, but in different places, the smallest group is marked."""
     waiting = [group for group in groups if group.kind == "ranks"]
     odd = waiting[0] if len(waiting) == len([g for g in groups if g.role == "rank"]) and len(waiting) > 1 else None
@@ -81,7 +89,7 @@ def _roles(groups: Sequence[StandingGroup]) -> list[str]:
     return found
 
 
-def _strip(groups: Sequence[StandingGroup], roles: Sequence[str], width: int) -> list[Line]:
+def _strip(groups: Sequence[StandingThreads], roles: Sequence[str], width: int) -> list[Line]:
     """A cell for each rank in the colour of its first group, or of its worker's; empty for a single process."""
     colour: dict[int, str] = {}
     for group, role in zip(groups, roles, strict=True):
@@ -101,7 +109,7 @@ def _strip(groups: Sequence[StandingGroup], roles: Sequence[str], width: int) ->
     return [*rows, tuple(row)]
 
 
-def _group(group: StandingGroup, role: str, width: int) -> list[Line]:
+def _group(group: StandingThreads, role: str, width: int) -> list[Line]:
     who = who_text(group)
     head = [Span("█ ", role), Span(who[:1].upper() + who[1:], f"{role} bold"), Span(f" {what_text(group)}", "strong")]
     notes = []
@@ -117,7 +125,7 @@ def _group(group: StandingGroup, role: str, width: int) -> list[Line]:
     return [clip(head, width), *paragraph(note, width, "dim", indent=2), *_stack(group, width)]
 
 
-def _stack(group: StandingGroup, width: int) -> list[Line]:
+def _stack(group: StandingThreads, width: int) -> list[Line]:
     """The innermost frames, innermost first; then the number of the others."""
     most = _FRAMES[group.kind in ("own", "stopped", "thread")]
     inner = list(reversed(group.frames))
