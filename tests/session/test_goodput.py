@@ -247,6 +247,16 @@ def test_a_rank_that_was_restarted_has_lost_the_time_before():
     assert found.parts == pytest.approx({"restart": 9.5, "set-up": 0.5, "training": 1.0})
 
 
+def test_a_process_that_replaces_itself_has_lost_the_time_until_it_trains_again():
+    again = steps(
+        21, PHASES, first_index=10, first_step_s=20.0, first_backward_s=20.1, gc_ns=3_000_000_000, gc_count=40
+    )
+    session = one_process(LINES, *set_up(), trained(11), again)
+    found = goodput(session)
+    assert found.parts == pytest.approx({"restart": 9.0, "import": 4.0, "set-up": 6.0, "training": 2.0})
+    assert session.step_stats[100].since_start().sums.gc_ns == 0
+
+
 def test_the_page_draws_it():
     page = as_html([html_page(one_process(LINES, trained(11, 12), ends(12.5)), [])])
     assert '<rect class="forward" x="0.00%" width="16.00%" height="22"><title>training 16 %</title>' in page

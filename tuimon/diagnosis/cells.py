@@ -254,7 +254,7 @@ def _outside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
     loop, outside = dict(divided.loop), defaultdict[tuple[CellPhase, Doing], float](float)
     for name, seconds in divided.parts.items():
         outside[_OUTSIDE[name]] += seconds - loop.get(name, 0.0)
-    for name in ("outside", "hang", "first batch"):
+    for name in ("restart", "outside", "hang", "first batch"):
         outside[_OUTSIDE[name]] += loop.get(name, 0.0)
     cells = [
         Cell(phase, doing, share, cost=Interval(share, share), basis="measured")

@@ -227,10 +227,10 @@ TimePart = Literal[
     "after",
 ]
 #: In the order in which they are shown. ``restart``: an earlier process of this rank trained, until the one in focus
-#: started. ``network``: calls to other machines before and after the loop. ``program``: waits there for other programs,
-#: such as an installation. ``prompt``: waits for input at a debugger or a console. ``hang``: standstills whose stacks
-#: were taken, and a wait for a batch that lasted to the end of the run. ``outside``: a notebook between two cells.
-#: ``after``: the time since the last step.
+#: started; or from before an exec of it to its next step. ``network``: calls to other machines before and after the
+#: loop. ``program``: waits there for other programs, such as an installation. ``prompt``: waits for input at a debugger
+#: or a console. ``hang``: standstills whose stacks were taken, or a wait for a batch that lasted to the end of the run.
+#: ``outside``: a notebook between two cells. ``after``: the time since the last step.
 PARTS: tuple[TimePart, ...] = get_args(TimePart)
 #: A thread in a loop that stands still waits for a batch, a thread, a process or a rank.
 _WAITS = WAITS - {"sleep", "sync", "prompt"}
@@ -306,6 +306,7 @@ def _in_loop(own: ProcessView, loop: Span) -> dict[TimePart, float]:
     if not (evaluated_s or stats.since_step().eval_ns):  # samples show it, without a DataLoader
         evaluated_s = own.phases.share_of("eval") * (loop.end_s - loop.begin_s)
     return {
+        "restart": stats.restarted_s,
         "outside": sums.outside_s,
         "hang": sum(max(0.0, min(end_s, loop.end_s) - max(since_s, loop.begin_s)) for since_s, end_s in hangs),
         "first batch": stats.first_batch_s,

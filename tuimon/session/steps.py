@@ -286,6 +286,7 @@ class StepStats:
         self.shared = ThinnedRows(SharedStep, _SHARED, _SHARED_OF_RUN)
         self.first_slow_ms: float | None = None  # the slowest of the first five steps
         self.begin_s: float | None = None  # when its loop began, once a step has ended
+        self.restarted_s = 0.0  # between the steps before and after it replaced itself (exec)
         self.first_batch_s = 0.0  # that the first step waited for its batch, if its phases are known
         self._last_step_s = 0.0
         self._loop_end_s = 0.0  # of the latest window with a step or an evaluation
@@ -304,6 +305,8 @@ class StepStats:
         is_first = self._first is None
         if is_first:
             record = self._without_set_up(record)
+        elif record.first_backward_s is not None or record.first_step_s is not None:
+            record = self._begun_again(record)
         self.latest = record
         self.total = record.first_index + record.count
         self.dropped += record.dropped
@@ -371,6 +374,12 @@ class StepStats:
         if record.first_step_s is not None and record.t - record.window_s < self.begin_s < record.t:
             record = replace(record, window_s=record.t - self.begin_s)
         return record
+
+    def _begun_again(self, record: Steps) -> Steps:
+        """A window in which a process that has replaced itself trains again, without collections of its set-up."""
+        if record.first_step_s is not None:
+            self.restarted_s += max(0.0, record.first_step_s - self._last_step_s)
+        return replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
 
     @property
     def trains(self) -> bool:
