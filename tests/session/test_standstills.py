@@ -9,7 +9,7 @@ from tests.session.records import steps
 from tuimon.node_ids import id_on_node
 from tuimon.records import Collectives, Frame, RankCollective, StackGroup, StandingProcess, Standstill
 from tuimon.session.stacks.activity import standing_activity
-from tuimon.session.standing import Standstills, group_json, groups_text, odd_one, rank_list, standing_groups
+from tuimon.session.standstills import Standstills, group_json, groups_text, odd_one, rank_list, standing_groups
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 GATHER = [

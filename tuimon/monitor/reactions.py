@@ -19,7 +19,7 @@ import msgspec
 from tuimon.diagnosis.finding import Finding, FindingJson
 from tuimon.records import Notice
 from tuimon.session.session import Session
-from tuimon.session.standing import group_json, standing_groups
+from tuimon.session.standstills import group_json, standing_groups
 from tuimon.threshold import HOLD_S
 
 #: Longest run of a command (s): far longer than sending a message takes, and no training waits for it.

@@ -70,24 +70,24 @@ def run_state(session: Session) -> RunState:
             return RunState("training")
         return RunState("between_steps", since_step_s, place=own.place)
     for_s = session.now_s - session.start_s
-    doing = sampled.doing
+    work = sampled.current_work
     is_attached = session.header is not None and session.header.mode == "attach"
     name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
     if session.exit is None and session.threads[pid].is_stopped:
-        return RunState(name, for_s, _stopped(pid), None, doing.place if doing is not None else None)
+        return RunState(name, for_s, _stopped(pid), None, work.place if work is not None else None)
     known = session.processes()
-    if session.exit is not None and not (doing is not None and doing.words.startswith("importing")):
+    if session.exit is not None and not (work is not None and work.words.startswith("importing")):
         reasons = {each.markers_reason for each in known if each.markers or each.markers_reason is not None}
         if reasons == {NO_TORCH_YET}:  # hooks waited in every Python process
             return RunState(name, for_s, "this program never imported torch; nothing was measured")
-    if doing is None:
+    if work is None:
         return RunState(name, for_s, _without_python(session, for_s))
-    doing_s = session.now_s - doing.since_s
-    if session.exit is None and doing.words == AWAITS_PROCESSES:
+    work_s = session.now_s - work.since_s
+    if session.exit is None and work.words == AWAITS_PROCESSES:
         others = (session.threads[each.pid].latest for each in known if each.pid != pid and not each.ended)
         cores = sum(threads.cpu_ratio or 0.0 for threads in others if threads is not None)
-        return RunState("waiting", doing_s, f"they compute on {cores:.1f} cores" if cores >= MOST else None)
-    return RunState(name, for_s, doing.words, doing_s, doing.place)
+        return RunState("waiting", work_s, f"they compute on {cores:.1f} cores" if cores >= MOST else None)
+    return RunState(name, for_s, work.words, work_s, work.place)
 
 
 def _stopped(pid: int) -> str:
@@ -189,9 +189,9 @@ def unseen_trainings(session: Session) -> list[Unseen]:
     waits = run_state(session).name == "waiting"
     found = []
     for process in known:
-        threads, doing = session.threads[process.pid].latest, session.stacks[process.pid].doing
+        threads, work = session.threads[process.pid].latest, session.stacks[process.pid].current_work
         cores = threads.cpu_ratio if threads is not None else None
-        words, is_on_gpu = doing.words if doing is not None else "", process.pid in on_gpu
+        words, is_on_gpu = work.words if work is not None else "", process.pid in on_gpu
         works = is_on_gpu or words == RUNS_MODEL or (cores is not None and cores >= MOST)
         if works and not words.startswith(_SETTING_UP) and (waits or not process.serves):
             found.append(Unseen(process.pid, " ".join(process.command), cores, is_on_gpu, _reason(process)))

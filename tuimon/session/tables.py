@@ -19,7 +19,7 @@ from tuimon.session.series import FEW_ROWS, Series, Stretch
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.set_up import CompilerStats
 from tuimon.session.stacks.trie import Trie
-from tuimon.session.standing import Standstills
+from tuimon.session.standstills import Standstills
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ProcessThreads, core_seconds
 

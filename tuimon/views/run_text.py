@@ -17,7 +17,7 @@ from tuimon.session.gpus import GpuRow
 from tuimon.session.progress import Progress
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
-from tuimon.session.standing import PastStandstill, group_text, groups_text, rank_list, standing_groups
+from tuimon.session.standstills import PastStandstill, group_text, groups_text, rank_list, standing_groups
 from tuimon.session.state import OVER, RunState, TimePart, Unseen
 from tuimon.session.steps import StepSummary
 from tuimon.text import at, code_place, function_text, kernel_name

@@ -38,7 +38,7 @@ PLACES = {
 def doing(*windows):
     """What a process does of which these samples were taken, window by window."""
     sampled = [stacks(t, *counted(PLACES, window)) for t, window in enumerate(windows, 1)]
-    return session_of(frames(*PLACES.values()), sampled).stacks[100].doing
+    return session_of(frames(*PLACES.values()), sampled).stacks[100].current_work
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tuimon.records import RankCollective, StandingProcess
-from tuimon.session.standing import open_collectives
+from tuimon.session.standstills import open_collectives
 from tuimon.sources.flight_recorders import Recorders, UnsafePickle, rank_collectives
 
 #: Written by torch 2.13 (``_dump_fr_trace``) in four ranks that made a broadcast and three all_reduces, and then three

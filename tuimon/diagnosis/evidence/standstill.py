@@ -16,7 +16,7 @@ from tuimon.records import Frame, Place, StandingProcess, Standstill
 from tuimon.session.session import ProcessView, SessionView
 from tuimon.session.stacks.activity import Activity, activity_of, is_at_exit, outer_calls, standing_activity
 from tuimon.session.stacks.trie import user_place
-from tuimon.session.standing import FOR_THREAD, FOR_WORK, OpenCollective
+from tuimon.session.standstills import FOR_THREAD, FOR_WORK, OpenCollective
 from tuimon.session.threads import thread_count
 from tuimon.threshold import MOST
 from tuimon.torch_code import is_checkpoint_io, is_loader_code

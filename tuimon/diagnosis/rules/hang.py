@@ -11,7 +11,7 @@ from tuimon.diagnosis.finding import Finding, new_finding
 from tuimon.diagnosis.line_text import after
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
-from tuimon.session.standing import BESIDE, THREAD_ROOT, StandingThreads, groups_text, odd_one, standing_groups
+from tuimon.session.standstills import BESIDE, THREAD_ROOT, StandingThreads, groups_text, odd_one, standing_groups
 from tuimon.session.state import goodput
 from tuimon.text import at, size_text
 from tuimon.threshold import LARGER, MOST, SMALL, TINY, Threshold

@@ -15,7 +15,7 @@ from tuimon.records import TRAINING_PHASES, Frame, Place, RangePlace, Stacks, St
 from tuimon.session.series import LATEST, WINDOW_S, Series, Span, Stretch
 from tuimon.session.stacks.loop import Fact, placed
 from tuimon.session.stacks.samples import Sample, Samples
-from tuimon.session.stacks.set_up import CurrentWork, Spent, UnmarkedSteps, doing_after
+from tuimon.session.stacks.set_up import CurrentWork, Spent, UnmarkedSteps, work_after
 from tuimon.session.stacks.trie import StackNode, Trie, Window, place_of, to_user
 
 #: A step under way for this long (s) is kept apart; markers may come a window later than samples.
@@ -159,7 +159,7 @@ class ProcessStacks:
         self._noted: list[Sample] = []  # in the boundaries of the loop, by its hooks
         self._ranges = RangeJoin()
         self.threads = LatestStacks()
-        self.doing: CurrentWork | None = None  # before its first step
+        self.current_work: CurrentWork | None = None  # before its first step
         self.spent = Spent()
         self.latest_s: float | None = None  # the end of the latest window with samples
 
@@ -196,8 +196,8 @@ class ProcessStacks:
 
         If windows before it show no step, a part of it is set-up: without markers steps begin after it.
         """
-        is_mixed = self.doing is not None and "markers" not in self._facts
-        self.doing = doing_after(self.doing, window, self.pid)
+        is_mixed = self.current_work is not None and "markers" not in self._facts
+        self.current_work = work_after(self.current_work, window, self.pid)
         had_begun, was_forward_only = self._unmarked.have_begun, self.forward_only
         tid = self._unmarked.add_window(window, cycles, self.tid)
         if tid is not None and self._facts.isdisjoint(("steps", "training")):  # else markers have shown it

@@ -152,7 +152,7 @@ class CurrentWork(NamedTuple):
     place: Place | None  # None while it imports
 
 
-def doing_after(before: CurrentWork | None, window: Window, pid: int) -> CurrentWork | None:
+def work_after(before: CurrentWork | None, window: Window, pid: int) -> CurrentWork | None:
     """The work of a main thread at the end of a window, given that before it.
 
     Windows of one second that are mostly at these places, and what is known at the end of each::

@@ -22,7 +22,7 @@ from tuimon.session.progress import Progress, progress_of, run_progress
 from tuimon.session.ranks import RankRow, rank_rows, training_numbers, training_of, training_rows, which_training
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import ProcessView, Session, SessionView
-from tuimon.session.standing import PastStandstill, group_json, standing_groups
+from tuimon.session.standstills import PastStandstill, group_json, standing_groups
 from tuimon.session.state import PARTS, ended_before_torch, goodput, run_state, stands_still, unseen_trainings
 from tuimon.session.steps import StepStats, StepSummary
 from tuimon.session.tables import cached_query

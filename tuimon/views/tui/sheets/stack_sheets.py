@@ -13,7 +13,7 @@ from tuimon.records import Frame
 from tuimon.session.session import Session
 from tuimon.session.stacks.call_tree import program_part
 from tuimon.session.stacks.process import LatestStack
-from tuimon.session.standing import (
+from tuimon.session.standstills import (
     BESIDE,
     StandingRole,
     StandingThreads,
