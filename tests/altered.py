@@ -313,7 +313,10 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "half_without_products": (BUSY, (IN_HALF, counters(tensor_ratio=0.02))),
     "tf32_without_products": (BUSY, (facts(tf32=True),)),
     "dead_counters": (BUSY, (counters(**DEAD_SMS),)),
+    "dead_counters_midway": (BUSY, (midway(**DEAD_SMS),)),
     "mig_instance": (BUSY, (MIG,)),
+    "mig_instance_that_waits": (WAITING, (MIG,)),
+    "slow_link_beside_c2c": (WAITING, (SLOW_LINK, gpus(c2c=True))),
     "power_limit_lowered_midway": (
         WAITING,
         (midway(sm_clock_mhz=1100, throttled=[Throttle("power cap", 0.9)], power_limit_w=300.0), DEFAULT_POWER),
@@ -324,7 +327,8 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "hot_while_idle": (FED_SLOWLY, (SLOW, HOT)),
     "no_memory_left": ("h100_compiled", (gpus(memory_used_bytes=79 << 30, memory_total_bytes=80 << 30),)),
     "second_gpu_unused": (BUSY, (then(40), second(chosen=True))),
-    "counters_of_nothing": (BUSY, (counters(util_ratio=0.0, util_samples=[0.0]),)),
+    "counters_of_nothing": (BUSY, (BEFORE_HOPPER, counters(util_ratio=0.0, util_samples=[0.0]))),
+    "utilisation_of_nothing": (WAITING, (midway(util_ratio=0.0, util_samples=[0.0]),)),
 }
 
 

@@ -130,6 +130,10 @@ class GpuRow(Struct, frozen=True):
 LEAST_MEAN_S = 1.0
 #: Least time of a mean by the energy counter (s), which advances every 0.1 s at the slowest: an error of 2 %.
 _LEAST_ENERGY_S = 5.0
+#: Least share of the multiprocessors that a kernel keeps busy: one of 200, more than any GPU has.
+_ONE_SM = 1 / 200
+#: Counters of a GPU's parts (GPM).
+_OF_PARTS = ("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")
 #: Longest time since the record before that a record can cover (s): the longest ``--interval`` is 60 s.
 _LONGEST_S = 90.0
 
@@ -137,6 +141,18 @@ _LONGEST_S = 90.0
 _Counters = row_of("joules", "joules_s", *COUNTERS)
 #: The utilisation in a stretch of time, as the driver buffered it.
 _Util = row_of("util_ratio")
+
+
+def _without_dead_counters(record: Gpu) -> Gpu:
+    """The record without counters that others contradict: kernels that use no multiprocessor, or the reverse."""
+    used, active = record.util_ratio, record.sm_ratio
+    if used is None or active is None:
+        return record
+    if active < _ONE_SM * used:
+        return structs.replace(record, **dict.fromkeys(_OF_PARTS))
+    if not used and active >= TINY:
+        return structs.replace(record, util_ratio=None, util_samples=[])
+    return record
 
 
 def _mean_of(values: Sequence[float]) -> float:
@@ -230,7 +246,7 @@ class DeviceHistory:
 
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""
-        before = self.latest
+        before, record = self.latest, _without_dead_counters(record)
         seldom = {name: getattr(before, name) for name in GPU_FACTS if getattr(record, name) is None}
         self.latest = structs.replace(record, **seldom) if seldom else record
         self.xids.extend(record.xids)

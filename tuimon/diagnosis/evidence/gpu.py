@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import loop_over_data
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, ProcessEvidence
@@ -68,8 +68,6 @@ SLOW_PCIE = Threshold(
 _COUNTED = 1 / 3
 #: Bytes a second of one PCIe lane, by generation (https://en.wikipedia.org/wiki/PCI_Express#Comparison_table).
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-#: Least share of the multiprocessors that a kernel keeps busy: one of 200, more than any GPU has.
-_ONE_SM = 1 / 200
 #: Files of torch whose functions wait for values themselves: torch.unique(x), F.one_hot(x).
 _ARGUMENT_FILES = ("torch/functional.py", "torch/_tensor.py", "torch/nn/functional.py", "torch/_jit_internal.py")
 SMALL_PINNED_BYTES = Threshold(
@@ -152,7 +150,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         own = [row for row in known if process.uses(row.latest)]
         if not own:
             own = [row for row in known if not process.gpu_uuids or process.pid in row.run_pids]
-        return tuple(map(_without_dead_counters, own))
+        return tuple(own)
 
     @cached_property
     def is_used(self) -> bool | None:
@@ -434,15 +432,6 @@ def _calls_cell(node: StackNode) -> bool:
 def utilisation(row: GpuRow) -> float | None:
     """Share of the steps' time in which a kernel ran on a GPU; None if not measured."""
     return row.means.util_ratio if row.means is not None else None
-
-
-def _without_dead_counters(row: GpuRow) -> GpuRow:
-    """The GPU without GPM's means if these show fewer multiprocessors than its kernels need: they are not counted."""
-    means = row.means
-    if means is None or means.sm_ratio is None or means.sm_ratio >= _ONE_SM * (means.util_at_least or 0.0):
-        return row
-    absent = dict.fromkeys(("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio"))
-    return structs.replace(row, means=structs.replace(means, **absent))
 
 
 def _part(used: float | None, most: float | None) -> float | None:

@@ -68,6 +68,25 @@ def test_one_altered_fact_is_told(run, name, says):
     assert says in findings_of(run)[name].headline
 
 
+@pytest.mark.parametrize(
+    ("run", "first", "headline"),
+    [
+        ("dead_counters_midway", "low_precision_unused", ": lower precision is not used"),
+        ("utilisation_of_nothing", "sync_point", "the GPU then idles, 19 to 35 % of each step"),
+        ("mig_instance_that_waits", "sync_point", "the GPU then idles, up to 36 % of each step"),
+    ],
+)
+def test_counters_that_others_contradict_or_that_are_absent_change_no_verdict(run, first, headline):
+    found = findings_of(run)
+    assert next(iter(found)) == first
+    assert headline in found[first].headline
+
+
+def test_a_link_that_copies_do_not_use_is_not_slow():
+    assert "throttled" in findings_of("slow_link")
+    assert "throttled" not in findings_of("slow_link_beside_c2c")
+
+
 @pytest.mark.parametrize("run", ["beside_an_idle_one", "others_after_the_end"])
 def test_a_process_that_takes_no_time_of_the_steps_changes_nothing(run):
     alone = accepted_reports("logs")["h100_guard_in_every_layer"]

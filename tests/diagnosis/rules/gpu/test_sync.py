@@ -38,7 +38,7 @@ def test_a_boolean_index_is_a_synchronisation():
     more = [masked, stacks(END_S, ([FORWARD, 30], 60))]
     sync = findings("sync_item", *USUAL, more=more)["sync_point"]
     assert (sync.where[0].function, sync.where[0].line) == ("masked", 8)
-    assert sync.headline.startswith("errors[mask] waits for ")
+    assert sync.headline.startswith("errors[mask] blocks the CPU ")
 
 
 def test_an_index_by_positions_is_none():

@@ -281,11 +281,14 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Finding]:
 
 
 def _link(gpu: GpuRow) -> Iterator[Finding]:
-    """A PCIe link slower than both ends allow, on a GPU that works: an idle GPU slows its link down itself."""
+    """A PCIe link slower than both ends allow, on a GPU that works: an idle GPU slows its link down itself.
+
+    It is of no account if copies use another link (C2C).
+    """
     latest, means = gpu.latest, gpu.figures
     peak = pcie_peak(latest.pcie_generation, latest.pcie_width)
     most = pcie_peak(latest.pcie_generation_max, latest.pcie_width_max)
-    if peak is None or most is None or peak >= most or (utilisation(gpu) or 0.0) < LARGE:
+    if latest.c2c or peak is None or most is None or peak >= most or (utilisation(gpu) or 0.0) < LARGE:
         return
     copied = max(means.pcie_rx_bytes_per_s or 0.0, means.pcie_tx_bytes_per_s or 0.0)
     lost = min(1.0, copied / peak) * (1.0 - peak / most)

@@ -160,7 +160,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
     if calls and calls[0].kind in _COMPUTE and cost.low >= TINY:
         best = best.with_open_gain
     after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
-    if gpu.idle.low < SMALL and gpu.contradiction is None:
+    if gpu.idle.low < SMALL and gpu.idle.high < MOST * share and gpu.contradiction is None:
         after = f"waits for a busy GPU {percent(share)} of the time: its 100 % CPU is only this wait"
     return new_finding(
         f"{what} {after}",
