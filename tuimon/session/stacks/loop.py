@@ -183,7 +183,7 @@ class Loop:
         self._ends: Sequence[str] = ("forward",) if self._is_forward_only else TRAINING_PHASES
         #: The places at which the loop runs the model before that, and the path to the first of them.
         self._running, self._model = set[Position](), Path()
-        self._note_torn(shown)
+        self._torn = self._torn_places(shown)
         whole = [sample for sample in shown if not self._is_torn(sample)]
         #: The places that lead to backward or an update, with the one that was sampled first there.
         self._ending = dict[Position, str]()
@@ -212,8 +212,8 @@ class Loop:
             above = sum(s.count for s in rest if s.node.activity not in _WAITS and self._is_above(self._at(s.node)))
             self._makes_data = above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
 
-    def _note_torn(self, samples: Iterable[Sample]) -> None:
-        """Find the places whose few samples in a boundary are torn: the boundary is of a stack before or after.
+    def _torn_places(self, samples: Iterable[Sample]) -> set[tuple[Position, str]]:
+        """The places whose few samples in a boundary are torn, with that boundary: a stack before or after was in it.
 
         Worked example: of 470 samples at ``for x, y in batches():`` one runs a module, and seven do in the line below.
         If that one counted, the loop would run the model from the ``for`` on, and spend no time on data.
@@ -225,8 +225,7 @@ class Loop:
                 there[left.position] += sample.count
                 inside[left.position, _kind(sample)] += sample.count
                 alike[_kind(sample)] += sample.count
-        #: These places, each with the kind of its torn samples.
-        self._torn = set[tuple[Position, str]]()
+        found = set[tuple[Position, str]]()
         for (at, kind), n in inside.items():
             if kind in self._ends:
                 is_few = n * _OF_PLACE <= there[at] or n * _OF_ALIKE <= alike[kind]
@@ -234,7 +233,8 @@ class Loop:
                 most = alike[kind] if kind == "data" else max(there[at], alike[kind])
                 is_few = max(n * _OF_PLACE, (n - 1) * _OF_ALIKE) <= most
             if kind != "rest" and is_few and n <= MOST * alike[kind]:
-                self._torn.add((at, kind))
+                found.add((at, kind))
+        return found
 
     def _is_torn(self, sample: Sample) -> bool:
         left = self._path.leave(sample.node)

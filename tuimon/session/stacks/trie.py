@@ -248,7 +248,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return self.kinds.index("import", 1) if self.has("import") and "import" in self.kinds[1:] else 0
 
     def before(self, *kinds: FrameKind) -> Stack:
-        """The frames from the root to the first of these kinds."""
+        """The frames from the root down to the first of these kinds, without that one; all if there is none."""
         if self.roles.isdisjoint(kinds):
             return self.frames
         return self.frames[: next(depth for depth, kind in enumerate(self.kinds) if kind in kinds)]
