@@ -40,7 +40,6 @@ KEPT = {
     ("private.py", "make_private"): "FileExistsError of a folder that another process makes",
     ("ranges.py", "tuimon_phase"): "goes on into the program's generator",
     ("ring/loading_slots.py", "_lock"): "BlockingIOError of a lock",
-    ("ring/files.py", "file_size_limit"): "ImportError of a module that this Python was built without",
     ("ring/files.py", "reason_left_by"): "is the monitor's",
     ("ring/reader.py", ""): "is the monitor's",
     ("ring/writer.py", "write_all"): "IndexError of an empty queue; and around assignments, at which nothing arrives",

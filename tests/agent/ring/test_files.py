@@ -284,6 +284,20 @@ def test_a_limit_on_the_size_of_files_leaves_the_reason_and_kills_nobody(limit, 
     assert child.returncode == 0
 
 
+def test_a_module_of_the_programs_that_torch_does_not_import_is_not_imported(tmp_path):
+    (tmp_path / "resource.py").write_text("raise SystemExit('imported')")
+    child = subprocess.Popen(
+        [sys.executable, "-c", ASKS_FOR_A_RING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"TUIMON_RING_DIR": str(tmp_path / "rings"), "PYTHONPATH": ":".join([str(tmp_path), *sys.path])},
+    )
+    made = child.stdout.readline()
+    child.communicate()
+    assert made not in ("", "None\n") and child.returncode == 0
+
+
 def names_in(reader):
     """How many the ring has."""
     return sum(reader.name(number) != "?" for number in range(1, 5000))

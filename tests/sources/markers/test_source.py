@@ -165,7 +165,10 @@ def test_what_is_written_while_a_read_begins_is_not_lost(ring_directory, run, mo
     assert count + run.count() == 6
 
 
-def test_what_a_short_run_left_is_read_and_removed(ring_directory, run):
+@pytest.mark.parametrize("reads", [0, 1, 2])
+def test_what_a_short_run_left_is_read_and_removed(reads, ring_directory, run):
+    for _ in range(reads):
+        assert run.count() == 0
     writer = write(ring_directory, run="r1", steps=3)
     gone = ring_directory / f"{os.getpid()}-1.ring"  # of a process that is no more
     os.rename(writer.path, gone)

@@ -111,9 +111,14 @@ def start_ticks(pid: int) -> int:
 
     Raises OSError when there is no such process.
     """
-    handle = os.open("/proc/%d/stat" % pid, os.O_RDONLY | os.O_CLOEXEC)  # open() takes three times as long
+    return int(_read("/proc/%d/stat" % pid).rpartition(b")")[2].split()[19])
+
+
+def _read(path: str) -> bytes:
+    """The text of a small file of /proc. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # open() takes three times as long
     try:
-        return int(os.read(handle, 4096).rpartition(b")")[2].split()[19])
+        return os.read(handle, 4096)
     finally:
         os.close(handle)
 
@@ -189,13 +194,13 @@ def leave_reason(reason: str) -> None:
 
 
 def file_size_limit() -> int:
-    """The most bytes that a file of this process may have (RLIMIT_FSIZE): beyond them SIGXFSZ may end the process."""
-    try:
-        import resource
-    except ImportError:  # left out when this Python was built
-        return sys.maxsize
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+    """The most bytes that a file of this process may have (RLIMIT_FSIZE): beyond them SIGXFSZ may end the process.
+
+    Not by ``resource``: torch does not import it, so a module of that name may be the program's.
+    """
+    name, _, limits = _read("/proc/self/limits").partition(b"Max file size")
+    limit = limits.split()[0] if name else b""
+    return int(limit) if limit.isdigit() else sys.maxsize
 
 
 def reason_left_by(pid: int) -> Optional[str]:

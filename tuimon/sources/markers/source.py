@@ -95,7 +95,7 @@ class MarkerSource(Source):
         out: list[Record] = []
         if self._reads == 0:
             out.extend(refused_folders(self._clock_ns() / 1e9))
-        if self._reads % 2 == 0 or self.period_s > _SOON_S:
+        if not self.followers or self._reads % 2 == 0 or self.period_s > _SOON_S:  # any read may be the run's last
             out.extend(self._deleted(self._find_rings()))
         self._reads += 1
         # before ``now_ns``, so that it is later than anything that a process which has ended wrote
