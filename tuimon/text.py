@@ -55,6 +55,13 @@ def ms_text(value_ms: float) -> str:
     return f"{number_text(value_ms / 1000)} s" if value_ms >= 10_000 else f"{number_text(value_ms)} ms"
 
 
+def percent(ratio: float, digits: int = 0) -> str:
+    """A ratio (0..1) as ``62 %``; a ratio above 0 is never shown as 0 (``<1 %``)."""
+    if ratio > 0 and float(f"{ratio * 100:.{digits}f}") == 0:
+        return f"<{10**-digits:.{digits}f} %"
+    return f"{ratio * 100:.{digits}f} %"
+
+
 def size_text(value_bytes: float) -> str:
     """Bytes as ``512 B``, ``62 MiB``, ``21.4 GiB``: one unit for memory everywhere."""
     value = float(value_bytes)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tuimon.diagnosis.line_text import work_at
+from tuimon.diagnosis.line_text import idle_part, work_at
+from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine
 
@@ -27,3 +28,7 @@ def test_of_a_librarys_loop_it_is_the_librarys_function():
     library = Place("loop.py", 70, "after_batch")
     hot = HotLine(Place("train.py", 31, "main", "trainer.fit(model)"), 0.5, 50, library)
     assert work_at(hot, LOOP) == "after_batch() loop.py:70, called by main() train.py:31"
+
+
+def test_a_share_above_nothing_is_not_shown_as_none():
+    assert idle_part(Interval(0.003, 0.004)) == "<1 %"

@@ -15,13 +15,13 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from tuimon.diagnosis.line_text import KnownWork, callee_at, most_at, percent
+from tuimon.diagnosis.line_text import KnownWork, callee_at, most_at
 from tuimon.native_code import KERNEL, CodeKind, NativeUse, kind_of
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode, user_place
 from tuimon.session.threads import ThreadRow
-from tuimon.text import code_place
+from tuimon.text import code_place, percent
 from tuimon.threshold import LARGE, MOST
 
 Table = dict[str, tuple[str, str]]

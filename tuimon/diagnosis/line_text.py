@@ -11,7 +11,7 @@ from tuimon.records import Place
 from tuimon.session.stacks.activity import outer_call_names
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Function, StackNode
-from tuimon.text import at, function_text
+from tuimon.text import at, function_text, percent
 from tuimon.threshold import MOST, SMALL
 
 K = TypeVar("K")
@@ -108,11 +108,6 @@ def after(seconds: float) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min {rest_s} s" if minutes else f"{rest_s} s"
-
-
-def percent(ratio: float) -> str:
-    """``62 %``, in whole percent: findings state shares of some weight."""
-    return f"{100 * ratio:.0f} %"
 
 
 def idle_part(idle: Interval) -> str:

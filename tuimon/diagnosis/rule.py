@@ -22,9 +22,9 @@ from tuimon.diagnosis.evidence.gpu import (
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD, TOGETHER_MS
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.line_text import percent
 from tuimon.interval import NONE, Interval
 from tuimon.records import PASSES
+from tuimon.text import percent
 from tuimon.threshold import MIN_SAMPLES, MOST, REPORTED, SMALL, TINY, Threshold
 
 

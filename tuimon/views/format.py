@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable
 
 from tuimon.text import SourceLine, function_text, ms_text, number_text, size_text
+from tuimon.text import percent as known_percent
 from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are shown beside figures)
 
 ABSENT = "–"
@@ -42,11 +43,7 @@ def ms(value_ms: float | None, *, unit: bool = True) -> str:
 
 def percent(ratio: float | None, digits: int = 0) -> str:
     """A ratio (0..1) as ``62 %``; a ratio above 0 is never shown as 0 (``<1 %``)."""
-    if ratio is None:
-        return ABSENT
-    if ratio > 0 and float(f"{ratio * 100:.{digits}f}") == 0:
-        return f"<{10**-digits:.{digits}f} %"
-    return f"{ratio * 100:.{digits}f} %"
+    return ABSENT if ratio is None else known_percent(ratio, digits)
 
 
 def ms_range(low_ms: float, high_ms: float, to: str = "–") -> str:

@@ -16,10 +16,10 @@ from tests.sources.log.literal_log import write
 from tests.verdicts import accepted_reports
 from tests.views.metrics.figures import whole_session
 from tuimon.diagnosis.finding import Finding, FindingJson
-from tuimon.diagnosis.line_text import percent
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.source import read_records
+from tuimon.text import percent
 from tuimon.views.report.page import as_html, html_page
 from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import final_verdict

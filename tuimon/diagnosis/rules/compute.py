@@ -11,7 +11,7 @@ from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import decomposes, in_inner_loop
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, EditName, Finding, Fix, leading, new_finding
-from tuimon.diagnosis.line_text import at_hot, in_library, percent
+from tuimon.diagnosis.line_text import at_hot, in_library
 from tuimon.diagnosis.rule import is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
 from tuimon.diagnosis.step_model import TAKES_ERROR, without, without_cost, without_if_sure
@@ -20,6 +20,7 @@ from tuimon.library_code import is_tracer
 from tuimon.records import MODEL, OptimizerFacts
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
+from tuimon.text import percent
 from tuimon.threshold import MIN_SAMPLES, REPORTED, UNUSUAL, Threshold
 from tuimon.torch_code import elementwise_update, multiplies
 

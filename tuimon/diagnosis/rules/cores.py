@@ -10,14 +10,13 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, used_gpus, worst_of
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, new_finding
-from tuimon.diagnosis.line_text import percent
 from tuimon.diagnosis.rule import waits_for_cores
 from tuimon.diagnosis.step_model import without_cost
 from tuimon.interval import Interval
 from tuimon.node_ids import own_id
 from tuimon.records import Place
 from tuimon.session.gpus import GpuRow
-from tuimon.text import plural
+from tuimon.text import percent, plural
 from tuimon.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
 
 #: The number that a line sets, if the line spells it out: ``torch.set_num_threads(8)``.

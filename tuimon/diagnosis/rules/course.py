@@ -18,9 +18,9 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, new_finding
 from tuimon.diagnosis.known import known_work_at
-from tuimon.diagnosis.line_text import after, percent
+from tuimon.diagnosis.line_text import after
 from tuimon.interval import Interval
-from tuimon.text import ms_text
+from tuimon.text import ms_text, percent
 from tuimon.threshold import HOLD_S
 
 _LOOK = "look for what grows with every step: lists of losses, graphs that are kept (detach them), logs"

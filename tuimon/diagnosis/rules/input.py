@@ -16,7 +16,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.finding import Finding, Fix, Severity, bounds, new_finding
 from tuimon.diagnosis.known import POLLING, figures
-from tuimon.diagnosis.line_text import CHANGES_TRAINING, WAIT_TIPS, at_hot, idle_part, percent
+from tuimon.diagnosis.line_text import CHANGES_TRAINING, WAIT_TIPS, at_hot, idle_part
 from tuimon.diagnosis.rule import claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.input_facts import MOST_FIELDS, Facts, facts_of
@@ -24,7 +24,7 @@ from tuimon.diagnosis.rules.side_work import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel
 from tuimon.interval import Interval
 from tuimon.session.stacks.samples import Samples
-from tuimon.text import ms_text
+from tuimon.text import ms_text, percent
 from tuimon.threshold import LARGE, MOST, REPORTED
 
 

@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.finding import Change, EditName, Fix
 from tuimon.diagnosis.known import known_page_reads, known_work_at
-from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, callee_at, in_library, percent, wait_of, work_at
+from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, callee_at, in_library, wait_of, work_at
 from tuimon.diagnosis.rule import Claim
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
@@ -23,6 +23,7 @@ from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import HotLine, Samples
+from tuimon.text import percent
 from tuimon.threshold import LARGE, MIN_SAMPLES, MOST
 
 #: A fix multiplies workers by at most this, if that exceeds the cores that the training leaves free: the disk or

@@ -15,7 +15,7 @@ from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
 from tuimon.diagnosis.finding import Finding, Fix, new_finding
 from tuimon.diagnosis.known import POLLING, figures, known_work_at
-from tuimon.diagnosis.line_text import KnownWork, at_hot, in_library, percent
+from tuimon.diagnosis.line_text import KnownWork, at_hot, in_library
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.compute import without_settings
 from tuimon.diagnosis.step_model import without
@@ -24,7 +24,7 @@ from tuimon.native_code import CodeKind
 from tuimon.records import MODEL, CompilerEvents, Place
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
-from tuimon.text import code_place, ms_text
+from tuimon.text import code_place, ms_text, percent
 from tuimon.threshold import MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, TINY
 
 _MOVE, _RELEASING = "move that work to a process", "code that releases the GIL (NumPy, torch, C)"

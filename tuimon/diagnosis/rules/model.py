@@ -29,7 +29,7 @@ from tuimon.diagnosis.known import (
     known_work_in,
     shown_at,
 )
-from tuimon.diagnosis.line_text import WAIT_TIPS, percent, times_a_step, work_at
+from tuimon.diagnosis.line_text import WAIT_TIPS, times_a_step, work_at
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
 from tuimon.diagnosis.rules.compute import lower_is_faster
@@ -43,7 +43,7 @@ from tuimon.records import MODEL, PASSES, Place
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
-from tuimon.text import at, function_text, plain
+from tuimon.text import at, function_text, percent, plain
 from tuimon.threshold import LARGE, LARGER, MIN_SAMPLES, MOST, REPORTED, TINY
 from tuimon.torch_code import composes, multiplies
 

@@ -13,7 +13,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import in_inner_loop, update_path
 from tuimon.diagnosis.evidence.ranks import Exchange, LateRank, late_on_gpu, late_rank, late_turns
 from tuimon.diagnosis.finding import Figure, Finding, Fix, new_finding
-from tuimon.diagnosis.line_text import CHANGES_TRAINING, at_hot, in_library, most_at, percent, work_at
+from tuimon.diagnosis.line_text import CHANGES_TRAINING, at_hot, in_library, most_at, work_at
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
 from tuimon.diagnosis.step_model import without, without_cost
@@ -25,7 +25,7 @@ from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import WAITS, outer_calls
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
-from tuimon.text import ms_text
+from tuimon.text import ms_text, percent
 from tuimon.threshold import MIN_SAMPLES, REPORTED, SMALL, TINY
 from tuimon.torch_code import model_division
 

@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting, library_place, update_path, user_path, with_library
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, new_finding
 from tuimon.diagnosis.known import BELOW, COMPRESSING, figures, known_work_at, known_work_in
-from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, idle_part, in_library, percent, wait_of, work_at
+from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, idle_part, in_library, wait_of, work_at
 from tuimon.diagnosis.rule import Claim, Unclaimed, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import host_model, without, without_if_sure
@@ -25,7 +25,7 @@ from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.activity import outer_calls
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import StackNode, user_place
-from tuimon.text import at
+from tuimon.text import at, percent
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
 
 SideWorkKind = Literal["checkpoint", "network"]

@@ -12,11 +12,10 @@ from typing import NamedTuple, get_args
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.line_text import percent
 from tuimon.errors import NotComparable
 from tuimon.interval import NONE, Interval
 from tuimon.records import PHASES, STEP_PHASES, Place
-from tuimon.text import plural
+from tuimon.text import percent, plural
 from tuimon.threshold import SMALL, TINY
 from tuimon.views.comparison.result import (
     Became,

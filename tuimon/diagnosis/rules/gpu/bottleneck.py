@@ -8,7 +8,7 @@ from tuimon.diagnosis.cells import RUNS, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, leading, new_finding
-from tuimon.diagnosis.line_text import CHANGES_TRAINING, at_hot, idle_part, in_library, percent, times_a_step
+from tuimon.diagnosis.line_text import CHANGES_TRAINING, at_hot, idle_part, in_library, times_a_step
 from tuimon.diagnosis.rule import Unclaimed
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
 from tuimon.diagnosis.rules.compute import fused_fix
@@ -18,7 +18,7 @@ from tuimon.interval import Interval
 from tuimon.records import MODEL, Gpu, TraceTaken
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.stacks.samples import HotLine
-from tuimon.text import at, ms_text, size_text
+from tuimon.text import at, ms_text, percent, size_text
 from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL, TINY, Threshold
 
 #: Calls of cudaFree per step. Each waits for all work of the GPU; a training makes none once torch's cache is full:

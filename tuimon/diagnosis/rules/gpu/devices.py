@@ -11,13 +11,12 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import READINGS, is_free, pcie_peak, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.run import Machine, used_gpus
 from tuimon.diagnosis.finding import SEVERITY_ORDER, Figure, Finding, Fix, Severity, new_finding
-from tuimon.diagnosis.line_text import percent
 from tuimon.interval import Interval
 from tuimon.records import GpuProcess, Process
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import Placement
 from tuimon.session.stacks.samples import HotLine
-from tuimon.text import plain, plural
+from tuimon.text import percent, plain, plural
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TINY, UNUSUAL, Threshold
 
 #: For GPUs on which nothing runs: a headline and an action.

@@ -10,14 +10,14 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps, calls_at
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Finding, Fix, bounds, calls_per_step, new_finding
-from tuimon.diagnosis.line_text import idle_part, percent
+from tuimon.diagnosis.line_text import idle_part
 from tuimon.diagnosis.rule import SAMPLES
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, without_cost
 from tuimon.interval import Interval
 from tuimon.records import STEP_PHASES, LineCalls, Place
 from tuimon.session.stacks.samples import HotLine
-from tuimon.text import at, ms_text, plain
+from tuimon.text import at, ms_text, percent, plain
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TINY, Threshold
 
 if TYPE_CHECKING:
