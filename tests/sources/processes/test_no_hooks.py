@@ -51,7 +51,7 @@ def library(tmp_path: Path) -> Path:
     return path
 
 
-LAUNCHED = {**os.environ, "TUIMON_RUN": "r1", "TUIMON_MARKERS": "1"}
+LAUNCHED = {**os.environ, "TUIMON_RUN": "r1", "TUIMON_MARKERS": "1", "PYTHONPATH": "/v/tuimon/agent/inject:src"}
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,7 @@ LAUNCHED = {**os.environ, "TUIMON_RUN": "r1", "TUIMON_MARKERS": "1"}
         (["-I"], LAUNCHED, "started with -I or -E"),
         (["-S"], LAUNCHED, "started with -S"),
         ([], {}, "an environment of its own"),
+        ([], {**LAUNCHED, "PYTHONPATH": "src"}, "without tuimon's PYTHONPATH"),
     ],
 )
 def test_it_is_said_once_why_there_are_no_hooks_and_what_that_costs(options, env, reason, library) -> None:

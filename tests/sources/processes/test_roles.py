@@ -105,7 +105,7 @@ def test_roles_by_markers_samples_and_the_past(members, marked, before, seen, ro
     assert {pid: found[pid] for pid in roles} == roles
 
 
-STARTED_BY_US = Variables(has_run_id=True)
+STARTED_BY_US = Variables(inherits_hooks=True)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_interpreters_that_ignore_pythonpath(command: tuple[str, ...], isolated:
 def test_other_reasons_for_no_markers() -> None:
     me = python(1, 0)._replace(variables=STARTED_BY_US)
     assert why_no_markers(me, "trainer", False) == "attached: not started by tuimon"
-    off = me._replace(variables=Variables(has_run_id=True, markers_off=True))
+    off = me._replace(variables=Variables(inherits_hooks=True, markers_off=True))
     assert why_no_markers(off, "trainer", True) == "switched off (--no-markers)"
     assert "without tuimon's PYTHONPATH" in (why_no_markers(python(1, 0), "trainer", True) or "")
     assert why_no_markers(me._replace(variables=None), "trainer", True) == "no torch imported yet"

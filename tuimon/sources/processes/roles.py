@@ -20,7 +20,7 @@ class Variables(Struct, frozen=True, gc=False):
 
     rank: int | None = None  # RANK, WORLD_SIZE
     world_size: int | None = None
-    has_run_id: bool = False  # TUIMON_RUN
+    inherits_hooks: bool = False  # TUIMON_RUN, and tuimon's folder in PYTHONPATH, which a script may have replaced
     omp_num_threads: int | None = None  # OMP_NUM_THREADS
     markers_off: bool = False  # TUIMON_MARKERS
     debug_settings: tuple[str, ...] = ()  # variables that slow every step down
@@ -42,6 +42,10 @@ class ProcessFacts(NamedTuple):
         return self.variables.rank if self.variables else None
 
 
+#: The end of an entry of PYTHONPATH that brings hooks in; its beginning differs between installations.
+_INJECT = "/tuimon/agent/inject:"
+
+
 def read_facts(pid: int, name: str) -> ProcessFacts | None:
     """All facts of a process, in about 0.15 ms; None when it is gone."""
     stat = read_process_stat(pid)
@@ -54,7 +58,7 @@ def read_facts(pid: int, name: str) -> ProcessFacts | None:
         variables = Variables(
             rank=_number(environ.get("RANK")),
             world_size=_number(environ.get("WORLD_SIZE")),
-            has_run_id="TUIMON_RUN" in environ,
+            inherits_hooks="TUIMON_RUN" in environ and _INJECT in f"{environ.get('PYTHONPATH')}:",
             omp_num_threads=threads if threads is not None and threads > 0 else None,
             markers_off=environ.get("TUIMON_MARKERS") == "0",
             debug_settings=tuple(debug_settings.of_environment(environ.get)),
@@ -201,7 +205,7 @@ def without_hooks(process: ProcessFacts) -> str | None:
     if _has_option(process.command, "S"):
         return "started with -S: it runs nothing at its start"
     variables = process.variables
-    if variables is not None and not variables.markers_off and not variables.has_run_id:
+    if variables is not None and not variables.markers_off and not variables.inherits_hooks:
         return "started with an environment of its own, without tuimon's PYTHONPATH"
     return None
 

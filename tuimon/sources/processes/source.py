@@ -270,8 +270,8 @@ class ProcessSource(Source):
             if reason is not None and has_torch(pid):  # else it need not train
                 lacks = f"process {pid} has no hooks ({reason})"
                 hint = (
-                    "Start it without that option, or hand PYTHONPATH and TUIMON_RUN on; tuimon attach --inject"
-                    " brings hooks into one that runs"
+                    "Start it without that option, or hand TUIMON_RUN and PYTHONPATH on (PYTHONPATH=src:$PYTHONPATH);"
+                    " tuimon attach --inject brings hooks into one that runs"
                 )
                 message = f"{lacks}: steps are not counted, the rest is estimated from stack samples"
                 yield "no_hooks", "markers", message, hint
