@@ -62,6 +62,20 @@ def percent(ratio: float, digits: int = 0) -> str:
     return f"{ratio * 100:.{digits}f} %"
 
 
+def duration_text(value_s: float) -> str:
+    """Seconds as ``0.4s``, ``12s``, ``3m12s``, ``2h05m``, ``3d04h``."""
+    if value_s < 9.95:
+        return f"{max(value_s, 0.0):.1f}s"
+    whole = int(value_s + 0.5)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
 def size_text(value_bytes: float) -> str:
     """Bytes as ``512 B``, ``62 MiB``, ``21.4 GiB``: one unit for memory everywhere."""
     value = float(value_bytes)

@@ -62,7 +62,7 @@ def test_the_steps_that_a_trainer_plans():
     found = known(run(planned_steps=1000))
     assert (found.step, found.steps) == (200, 1000)
     assert (found.left_s, found.left_of) == (pytest.approx(80, rel=0.01), "run")
-    assert (position_text(found), left_text(found)) == ("step 200 of 1 000", "~1m20s left")
+    assert (position_text(found), left_text(found)) == ("step 200 of 1,000", "~1m20s left")
 
 
 def test_a_plan_that_was_exceeded_is_no_plan():
@@ -74,9 +74,9 @@ def test_epochs_of_the_training_loader():
     found = known(run(ended, loader(20.0, given=400, length=1000), planned_epochs=10))
     assert epoch_of(found) == (2, 400, 1000)
     assert (found.left_s, found.left_of) == ((8 * 1000 - 400) / 10, "run")
-    assert position_text(found) == "epoch 3 of 10, batch 400 of 1 000"
+    assert position_text(found) == "epoch 3 of 10, batch 400 of 1,000"
     alone = known(run(ended, loader(20.0, given=400, length=1000)))
-    assert (position_text(alone), left_text(alone)) == ("epoch 3, batch 400 of 1 000", "~1m00s left in this epoch")
+    assert (position_text(alone), left_text(alone)) == ("epoch 3, batch 400 of 1,000", "~1m00s left in this epoch")
 
 
 def test_an_epoch_with_more_batches_than_counted_has_no_length():
@@ -87,7 +87,7 @@ def test_an_epoch_with_more_batches_than_counted_has_no_length():
 def test_epochs_before_an_attach_are_unknown():
     found = known(run(loader(20.0, given=400, length=1000, epochs=1), mode="attach", planned_epochs=10))
     assert (epoch_of(found), found.epochs) == ((None, 400, 1000), None)
-    assert position_text(found) == "batch 400 of 1 000"
+    assert position_text(found) == "batch 400 of 1,000"
 
 
 def test_of_an_ended_run_nothing_is_left():

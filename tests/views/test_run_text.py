@@ -197,7 +197,7 @@ FIGURES = {
     people.size: {None: "–", 512: "512 B", 62 << 20: "62 MiB", int(21.4 * 2**30): "21.4 GiB"},
     people.clock: {None: "–", 83.9: "00:01:23"},
     people.rate: {None: "–", 14.9: "14.9 steps/s", 0.24: "4.2 s/step"},
-    people.count: {None: "–", 12345: "12 345"},
+    people.count: {None: "–", 12345: "12,345"},
     people.watt: {None: "–"},
     people.timed_steps: {1.0: "", 0.995: "", 0.8: "80 % of the steps timed", 1 / 13: "1 of 13 steps timed"},
 }

@@ -102,14 +102,6 @@ def times_a_step(phase: str, times: int) -> str:
     return f"{phase}, {times} times a step" if times > 1 else phase
 
 
-def after(seconds: float) -> str:
-    """``42 s``, ``2 min 30 s``, ``3 h 5 min``: how far into a run."""
-    minutes, rest_s = divmod(round(seconds), 60)
-    if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{minutes} min {rest_s} s" if minutes else f"{rest_s} s"
-
-
 def idle_part(idle: Interval) -> str:
     """``72 to 86 %``, ``up to 30 %`` if next to nothing is certain, ``an unknown part`` if the ends say nothing."""
     low, high = percent(idle.low), percent(idle.high)

@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from tuimon.text import SourceLine, function_text, ms_text, number_text, size_text
+from tuimon.text import SourceLine, duration_text, function_text, ms_text, number_text, size_text
 from tuimon.text import percent as known_percent
 from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are shown beside figures)
 
@@ -85,18 +85,7 @@ def size(value_bytes: float | None) -> str:
 
 def duration(value_s: float | None) -> str:
     """Seconds as ``0.4s``, ``12s``, ``3m12s``, ``2h05m``, ``3d04h``."""
-    if value_s is None:
-        return ABSENT
-    if value_s < 9.95:
-        return f"{max(value_s, 0.0):.1f}s"
-    whole = int(value_s + 0.5)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+    return ABSENT if value_s is None else duration_text(value_s)
 
 
 def clock(value_s: float | None) -> str:
@@ -117,8 +106,8 @@ def rate(per_second: float | None, what: str = "steps") -> str:
 
 
 def count(value: int | None) -> str:
-    """A count with thin spaces between groups of three digits: ``12 345``."""
-    return ABSENT if value is None else f"{value:,}".replace(",", " ")
+    """A count with commas between groups of three digits: ``12,345``."""
+    return ABSENT if value is None else f"{value:,}"
 
 
 def timed_steps(ratio: float | None) -> str:

@@ -289,7 +289,7 @@ def steps_text(steps: StepSummary) -> str:
 
 
 def position_text(progress: Progress) -> str:
-    """``step 450 of 1 000``, ``epoch 3 of 10, batch 450 of 1 000``; as the output puts it, if it shows a place."""
+    """``step 450 of 1,000``, ``epoch 3 of 10, batch 450 of 1,000``; as the output puts it, if it shows a place."""
     if progress.printed is not None:
         return plain(progress.printed)
     if progress.step is not None:

@@ -45,7 +45,7 @@ def test_of_a_training_attached_to_the_steps_that_were_seen_are_summed_up() -> N
     header = msgspec.structs.replace(records.header(), mode="attach")
     session, findings = fold([header, records.process(), *seen], verdicts := Verdicts())
     summary = report_of(session, findings, "run.jsonl", verdicts.changes).summary
-    assert summary.startswith("train.py made 30 steps in 3.0s, from step 5 010 on (median"), summary
+    assert summary.startswith("train.py made 30 steps in 3.0s, from step 5,010 on (median"), summary
 
 
 @pytest.fixture

@@ -18,9 +18,8 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, new_finding
 from tuimon.diagnosis.known import known_work_at
-from tuimon.diagnosis.line_text import after
 from tuimon.interval import Interval
-from tuimon.text import ms_text, percent
+from tuimon.text import duration_text, ms_text, percent
 from tuimon.threshold import HOLD_S
 
 _LOOK = "look for what grows with every step: lists of losses, graphs that are kept (detach them), logs"
@@ -120,11 +119,11 @@ def _longer(course: CourseEvidence) -> _Longer | None:
     if grown is not None and grown.step.now_ms >= DRIFT_RATIO * grown.step.before_ms and is_drift(works_ms):
         return _Longer(grown, "at first", _LOOK)
     if (jump := course.jump) is not None:
-        since = f"before step {int(jump.now.rows[0].first_step):,} ({after(course.seconds_in(jump.now))} in)"
+        since = f"before step {int(jump.now.rows[0].first_step):,} ({duration_text(course.seconds_in(jump.now))} in)"
         action = "check what changed then: the data, the length of sequences, a schedule, a clock limit"
         return _Longer(jump, since, action, "jump")
     if (slower := course.slower_hour) is not None:
-        ended = after(slower.now.span.end_s - slower.before.span.end_s)
+        ended = duration_text(slower.now.span.end_s - slower.before.span.end_s)
         action = "check what has changed since then: what grows with the steps, other programs, clocks, the file system"
         return _Longer(slower, f"in the best hour, which ended {ended} ago", action, "slower_hour")
     return None

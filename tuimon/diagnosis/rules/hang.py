@@ -8,12 +8,11 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import used_gpus
 from tuimon.diagnosis.evidence.standstill import Gone, StalledRanks, StaysFor, last_seen
 from tuimon.diagnosis.finding import Finding, new_finding
-from tuimon.diagnosis.line_text import after
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
 from tuimon.session.standstills import BESIDE, THREAD_ROOT, StandingThreads, groups_text, odd_one, standing_groups
 from tuimon.session.state import goodput
-from tuimon.text import at, size_text
+from tuimon.text import at, duration_text, size_text
 from tuimon.threshold import LARGER, MOST, SMALL, TINY, Threshold
 
 HANG_S = Threshold(
@@ -84,7 +83,7 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
     places, gone = last_seen(evidence)
     worker = next((place for pid, place in places.items() if pid != evidence.pid), None)
     return new_finding(
-        f"the training stood still for {after(stood_s)} of the run's {after(divided.total_s)}"
+        f"the training stood still for {duration_text(stood_s)} of the run's {duration_text(divided.total_s)}"
         f"{f': {_ended(gone)}' if gone else f': it waited for a worker at {at(worker)}' if worker else ''}",
         _GONE if gone else _CHECK,
         severity="critical",
@@ -141,7 +140,7 @@ def _judged(still: StalledRanks) -> Finding | None:
         several = {"ranks": len(ranks), "odd_ranks": ", ".join(map(str, odd_ranks)) or None}
     in_ranks = f" in any of {len(ranks)} ranks" if len(ranks) > 1 else ""
     return new_finding(
-        f"nothing has moved{in_ranks} for {after(quiet_s)}{stands}{_other_end(still) if gone is None else ''}",
+        f"nothing has moved{in_ranks} for {duration_text(quiet_s)}{stands}{_other_end(still) if gone is None else ''}",
         _FORKED if any(rank.waits_for_thread_lost_in_fork for rank in ranks) else _GONE if gone is not None else _CHECK,
         severity="critical",
         at=where,
@@ -226,7 +225,8 @@ def not_ended(evidence: Evidence) -> Finding | None:
     what = f"{size_text(held_bytes)} of GPU memory" if held_bytes else "the GPU" if held else ""
     does, how = _STAYS_FOR[stays.stays_for]
     return new_finding(
-        f"the training ended {after(still.quiet_s)} ago, and the process {does}{f' and holds {what}' if what else ''}",
+        f"the training ended {duration_text(still.quiet_s)} ago, and the process {does}"
+        f"{f' and holds {what}' if what else ''}",
         f"end the program after its training: {how}",
         severity="warning" if held and idle_s >= LONG_IDLE_S else "info",
         at=stays.others or stays.place,

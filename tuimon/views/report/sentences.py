@@ -39,7 +39,7 @@ def _run(report: Report) -> str:
 
 
 def _steps(report: Report) -> str:
-    """``11 398 steps in 1m12s``; for a training that ran before tuimon attached, only the steps seen since."""
+    """``11,398 steps in 1m12s``; for a training that ran before tuimon attached, only the steps seen since."""
     total, span = report.steps.total, report.span
     if report.run.mode == "run" or span is None or not span.first_step:
         return f"{count(total)} step{'' if total == 1 else 's'} in {duration(report.run.duration_s)}"

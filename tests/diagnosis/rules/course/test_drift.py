@@ -276,7 +276,7 @@ def test_its_moment_its_phase_and_its_line_are_told_and_it_is_no_fault():
     samples = [((BACKWARD, 9), ([14, 12], round((ms - 90) / 10)), ([15, 13], 2)) for ms in lengths_ms]
     jump = drift_of([ms - 90 for ms in lengths_ms], None, samples)
     assert (jump.severity, jump.cause, jump.estimated_speedup) == ("info", "jump", None)
-    facts = ("99 % longer", "step 1,500 (2 min 30 s in)", "121 ms -> 241 ms", "in other")
+    facts = ("99 % longer", "step 1,500 (2m30s in)", "121 ms -> 241 ms", "in other")
     assert all(fact in jump.headline for fact in facts)
     assert jump.evidence["since_step"] == 1500
     assert jump.evidence["grown_phase"] == "other"
@@ -306,7 +306,7 @@ def hours(phases):
 def test_an_hour_that_is_slower_than_the_best_is_told_with_the_phase():
     (slow,) = hours(lambda n: course(1.0)(n) | {"data": 12 if n // 60 == 1 else 30})
     assert slow.cause == "slower_hour" and slow.severity == "warning"
-    assert slow.headline.startswith("steps take 18 % longer than in the best hour, which ended 1 h 0 min ago: ")
+    assert slow.headline.startswith("steps take 18 % longer than in the best hour, which ended 1h00m ago: ")
     assert slow.headline.endswith(", mostly in data")
 
 

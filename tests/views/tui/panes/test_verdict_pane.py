@@ -248,7 +248,7 @@ def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left(monkeypa
     known = Progress(samples_per_s=477.0, tokens_per_s=61_200.0, **epoch, left_s=192.4, left_of="run")
     monkeypatch.setattr("tuimon.views.report.report.run_progress", lambda own: known)
     row = text_of(title())
-    assert " · epoch 3 of 10, batch 450 of 1 000 · ~3m12s left · 477 samples/s · 61.2k tokens/s" in row
+    assert " · epoch 3 of 10, batch 450 of 1,000 · ~3m12s left · 477 samples/s · 61.2k tokens/s" in row
     narrow = text_of(title(width=100))
     assert "epoch 3" in narrow and "tokens/s" not in narrow
 
