@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tuimon.diagnosis.explain.page import thresholds_of
-from tuimon.diagnosis.rule import NEEDS
+from tuimon.diagnosis.needs import NEEDS
 from tuimon.diagnosis.rulebook import BY_NAME, CAUSES, FINDING_NAMES, RULE_NAMES, RULES, SEVERITIES
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

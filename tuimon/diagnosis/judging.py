@@ -22,7 +22,8 @@ from tuimon.diagnosis.cells import Cell, Cells, cells_of, scaled
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.process import FIRST_STEPS
 from tuimon.diagnosis.finding import Finding, Unjudged, graded, within_share
-from tuimon.diagnosis.rule import NEEDS, Rule, Unclaimed
+from tuimon.diagnosis.needs import NEEDS
+from tuimon.diagnosis.rule import Rule, Unclaimed
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.advice import with_warnings
 from tuimon.records import STEP_PHASES

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
+from tuimon.diagnosis import needs
 from tuimon.diagnosis.cells import computes
 from tuimon.diagnosis.finding import SEVERITY_ORDER, Finding, FindingJson, likely_gain
-from tuimon.diagnosis.rule import (
-    ALLOCATOR,
-    BOUNDARIES,
-    COLLECTIONS,
-    GPU_COUNTERS,
-    GPU_LOAD,
-    GPU_TIMES,
-    GPU_WAITS,
-    MACHINE_MEMORY,
-    MARKERS,
-    NUMA_NODES,
-    RANKS,
-    RUN_QUEUE,
-    SAMPLES,
-    SETTINGS,
-    STEP_TIMES,
-    STEPS,
-    TENSOR_ACTIVITY,
-    Rule,
-)
+from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules import compute, cores, course, hang, input, interpreter, memory, model, ranks, side_work
 from tuimon.diagnosis.rules.gpu import bottleneck, devices, waits
 from tuimon.records import PASSES, STEP_PHASES
 
 #: In the order of their findings at equal severity and share.
 RULES: tuple[Rule, ...] = (
-    Rule(course.warmup, "Warm-up", (MARKERS,)),
-    Rule(devices.gpu_health, "Errors of the GPU", (GPU_COUNTERS,), kind="harm", of_moment=True),
-    Rule(hang.hang, "Hang", (BOUNDARIES,), kind="harm", of_moment=True),
+    Rule(course.warmup, "Warm-up", (needs.MARKERS,)),
+    Rule(devices.gpu_health, "Errors of the GPU", (needs.GPU_COUNTERS,), kind="harm", of_moment=True),
+    Rule(hang.hang, "Hang", (needs.BOUNDARIES,), kind="harm", of_moment=True),
     Rule(
         input.input_bound,
         "Waits for data",
-        (STEPS, SAMPLES),
+        (needs.STEPS, needs.SAMPLES),
         kind="fault",
         causes=tuple(dict.fromkeys(cause.name for cause in reversed(input.CAUSES) if cause.name is not None)),
         takes=lambda cell, _: cell.phase == "data" and cell.doing not in ("copy", "gc") and "gil" not in cell.via,
@@ -44,7 +26,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         bottleneck.launch_bound,
         "Launches set the pace",
-        (GPU_TIMES,),
+        (needs.GPU_TIMES,),
         kind="leftovers",
         causes=("allocator",),
         takes=lambda cell, _: cell.phase in (*PASSES, "other") or cell.doing in ("copy", "launch"),
@@ -52,21 +34,21 @@ RULES: tuple[Rule, ...] = (
     Rule(
         waits.sync_point,
         "Synchronisation with the GPU",
-        (GPU_TIMES, GPU_WAITS),
+        (needs.GPU_TIMES, needs.GPU_WAITS),
         kind="fault",
         takes=lambda cell, _: cell.phase in STEP_PHASES and waits.awaits_no_batch(cell),
     ),
     Rule(
         waits.transfer_bound,
         "Copies to the GPU",
-        (GPU_TIMES, GPU_WAITS),
+        (needs.GPU_TIMES, needs.GPU_WAITS),
         kind="fault",
         takes=lambda cell, _: cell.doing == "copy",
     ),
     Rule(
         side_work.side_work,
         "Side work in the loop",
-        (STEPS, SAMPLES),
+        (needs.STEPS, needs.SAMPLES),
         kind="fault",
         causes=("checkpoint", "network", "evaluation"),
         takes=lambda cell, finding: (
@@ -77,7 +59,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         interpreter.recompiles,
         "Costs of torch.compile",
-        (STEPS, SAMPLES),
+        (needs.STEPS, needs.SAMPLES),
         kind="fault",
         causes=("gave_up", "graph_breaks"),
         takes=lambda cell, finding: not finding.cause and interpreter.compiles(cell),
@@ -85,21 +67,21 @@ RULES: tuple[Rule, ...] = (
     Rule(
         compute.slow_setting,
         "A setting slows the steps down",
-        (STEPS, SETTINGS),
+        (needs.STEPS, needs.SETTINGS),
         kind="fault",
         causes=("anomaly", "bfloat16", "float16", "float64", "tracer", "validation"),
     ),
     Rule(
         compute.optimizer_bound,
         "The optimizer takes long",
-        (STEPS,),
+        (needs.STEPS,),
         kind="fault",
         takes=lambda cell, _: cell.phase == "optimizer" and not (cell.node and compute.is_product(cell.node)),
     ),
     Rule(
         ranks.straggler_rank,
         "A rank that others wait for",
-        (RANKS,),
+        (needs.RANKS,),
         kind="late",
         causes=("in_turn",),
         takes=lambda cell, finding: "rank" in cell.via or cell.phase == finding.evidence["phase"],
@@ -107,21 +89,21 @@ RULES: tuple[Rule, ...] = (
     Rule(
         ranks.comm_bound,
         "Communication between ranks",
-        (RANKS, SAMPLES),
+        (needs.RANKS, needs.SAMPLES),
         kind="fault",
         takes=lambda cell, _: cell.doing == "exchange",
     ),
     Rule(
         interpreter.gil_contention,
         "Waits for the GIL",
-        (SAMPLES,),
+        (needs.SAMPLES,),
         kind="fault",
         takes=lambda cell, _: "gil" in cell.via,
     ),
     Rule(
         cores.cpu_oversubscribed,
         "Too few cores",
-        (RUN_QUEUE,),
+        (needs.RUN_QUEUE,),
         kind="fault",
         takes=lambda cell, finding: (
             not finding.elsewhere
@@ -129,12 +111,12 @@ RULES: tuple[Rule, ...] = (
             and (cell.via == ("core",) or ("core" in cell.via and "kept_to" not in finding.evidence))
         ),
     ),
-    Rule(cores.neighbour, "Neighbours", (RUN_QUEUE,), kind="outside"),
-    Rule(course.step_time_drift, "Steps grow longer", (STEP_TIMES,), causes=("jump", "more_work", "slower_hour")),
+    Rule(cores.neighbour, "Neighbours", (needs.RUN_QUEUE,), kind="outside"),
+    Rule(course.step_time_drift, "Steps grow longer", (needs.STEP_TIMES,), causes=("jump", "more_work", "slower_hour")),
     Rule(
         memory.memory_pressure,
         "Memory or another resource runs out",
-        (MACHINE_MEMORY,),
+        (needs.MACHINE_MEMORY,),
         kind="harm",
         causes=("growing", "copied", "out_of_memory", "exhausted"),
         of_moment=True,
@@ -142,34 +124,39 @@ RULES: tuple[Rule, ...] = (
     Rule(
         interpreter.gc_pauses,
         "Garbage collections",
-        (COLLECTIONS,),
+        (needs.COLLECTIONS,),
         takes=lambda cell, _: cell.doing == "gc" and not cell.via,
     ),
-    Rule(memory.allocator_retries, "GPU memory nearly full", (ALLOCATOR,), kind="harm"),
-    Rule(devices.throttled, "GPU below its speed", (GPU_COUNTERS,), kind="outside", of_moment=True),
+    Rule(memory.allocator_retries, "GPU memory nearly full", (needs.ALLOCATOR,), kind="harm"),
+    Rule(devices.throttled, "GPU below its speed", (needs.GPU_COUNTERS,), kind="outside", of_moment=True),
     Rule(
         devices.idle_gpu,
         "GPUs that do nothing",
-        (GPU_COUNTERS,),
+        (needs.GPU_COUNTERS,),
         causes=("unused", "held", "model_on_cpu", "context"),
         takes=lambda cell, finding: finding.cause == "model_on_cpu" and cell.phase in PASSES,
         of_moment=True,
     ),
-    Rule(devices.placement, "Cores far from the GPU", (NUMA_NODES,), of_moment=True),
-    Rule(bottleneck.low_precision_unused, "Tensor cores unused", (GPU_COUNTERS, TENSOR_ACTIVITY), kind="fault"),
+    Rule(devices.placement, "Cores far from the GPU", (needs.NUMA_NODES,), of_moment=True),
+    Rule(
+        bottleneck.low_precision_unused,
+        "Tensor cores unused",
+        (needs.GPU_COUNTERS, needs.TENSOR_ACTIVITY),
+        kind="fault",
+    ),
     Rule(
         waits.unexplained_idle,
         "GPU idle, cause unknown",
-        (GPU_TIMES,),
+        (needs.GPU_TIMES,),
         kind="no_fault",
         takes=lambda cell, _: cell.phase in STEP_PHASES,
     ),
-    Rule(waits.queue_full, "The GPU's queue is full", (GPU_TIMES, GPU_WAITS)),
-    Rule(waits.spin_wait, "Busy waiting for the GPU", (GPU_TIMES,), takes=lambda cell, _: cell.doing == "sync"),
+    Rule(waits.queue_full, "The GPU's queue is full", (needs.GPU_TIMES, needs.GPU_WAITS)),
+    Rule(waits.spin_wait, "Busy waiting for the GPU", (needs.GPU_TIMES,), takes=lambda cell, _: cell.doing == "sync"),
     Rule(
         bottleneck.compute_bound,
         "The GPU is the bottleneck",
-        (GPU_TIMES,),
+        (needs.GPU_TIMES,),
         kind="no_fault",
         causes=(
             *("few_sms", "memory_traffic", "few_products", "low_power", "other_streams"),
@@ -180,7 +167,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         model.compute_bound_cpu,
         "Computes on the CPU",
-        (STEPS,),
+        (needs.STEPS,),
         kind="no_fault",
         causes=("python", "page_faults", "padding", "repeated_backward", "unused_gradients"),
         takes=lambda cell, finding: (
@@ -190,8 +177,8 @@ RULES: tuple[Rule, ...] = (
         ),
         of_unclaimed=model.on_the_cpu,
     ),
-    Rule(bottleneck.small_batch, "Room for a larger batch", (GPU_COUNTERS, GPU_LOAD), kind="no_fault"),
-    Rule(hang.not_ended, "Job does not end", (BOUNDARIES,), of_moment=True),
+    Rule(bottleneck.small_batch, "Room for a larger batch", (needs.GPU_COUNTERS, needs.GPU_LOAD), kind="no_fault"),
+    Rule(hang.not_ended, "Job does not end", (needs.BOUNDARIES,), of_moment=True),
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 

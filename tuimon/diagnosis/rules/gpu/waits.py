@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.gpu import GpuSteps, calls_at
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Finding, Fix, bounds, calls_per_step, new_finding
 from tuimon.diagnosis.line_text import idle_part
-from tuimon.diagnosis.rule import SAMPLES
+from tuimon.diagnosis.needs import SAMPLES
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, without_cost
 from tuimon.interval import Interval
