@@ -153,6 +153,7 @@ def test_how_a_run_ended_is_a_badge_of_the_title_and_takes_no_row_of_a_finding(f
     ("last_line", "tip"),
     [
         ("EOFError: EOF when reading a line", "tuimon run --headless"),
+        ("bdb.BdbQuit", "tuimon run --headless"),
         ("ModuleNotFoundError: No module named 'torch'", "ENV/bin/python"),
         ("KeyError: 'lr'", None),
         ("EOFError: Ran out of input", None),  # pickle's: a file was cut short

@@ -147,8 +147,8 @@ def _block(verdict: Verdict, width: int, *, wraps: bool) -> _Paragraph:
         return _of_findings(verdict, width, wraps=wraps)
     if verdict.exit is not None:
         end = verdict.exit
-        # pickle's EOFError has another message
-        reads_input = (end.last_line or "").startswith("EOFError: EOF when reading a line")
+        # by ``input()``, or at a breakpoint; pickle's EOFError has another message
+        reads_input = (end.last_line or "").startswith(("EOFError: EOF when reading a line", "bdb.BdbQuit"))
         tip = _NO_INPUT if reads_input else verdict.tip
         advice = (clip(line(("TIP", "dim"), ("  " + tip, "text")), width),) if tip is not None else ()
         how = how_ended(end, with_place=False).removeprefix("ended ")
