@@ -58,6 +58,8 @@ def test_help_names_every_command_in_one_line(call):
         (["run", "--head", "train.py"], "--head"),
         (["run", "--interval", "0", "train.py"], "--interval: must be from 0.1 to 3600"),
         (["run", "--interval", "soon", "train.py"], "'soon' is not a number"),
+        (["run", "--log", "", "train.py"], "--log: must name a file or a folder"),
+        (["run", "--log=-", "train.py"], "--log: must name a file or a folder"),
         (["run", "--headles", "train.py"], "Did you mean --headless?"),
         (["run", "--headless", "--lr", "0.1", "train.py"], "follow its name: tuimon run --headless train.py --lr 0.1"),
         (["run", "-o", "run.jsonl", "train.py"], "--log FILE records the run"),

@@ -148,6 +148,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("log")
     group.add_argument(
         "--log",
+        type=_log_path,
         metavar="FILE|DIR",
         help="record the session to this file (.gz: compressed), or to a new and compressed one in this folder",
     )
@@ -243,6 +244,13 @@ def _reaction(text: str) -> Reaction:
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form RULE=CMD")
     return Reaction(finding_name(name), _command(command))
+
+
+def _log_path(text: str) -> str:
+    """The path of a log, which a shell's empty variable is not, and stdout neither."""
+    if text in ("", "-"):
+        raise argparse.ArgumentTypeError("must name a file or a folder")
+    return text
 
 
 def number_between(
