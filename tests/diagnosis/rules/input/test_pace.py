@@ -55,6 +55,7 @@ LINES = frames(
     Frame("<string>", 2, "read", "time.sleep(0.05)", True, loop=True, loops=1),  # 75
     ("/lib/site-packages/torch/utils/data/dataloader.py", 700, "__next__"),
     ("data.py", 9, "__getitem__", "return decode(feed.recv(4096))", True),
+    ("data.py", 8, "fetch", "self.lock.acquire()", True),
     first=30,
 )
 PASSES = ((FORWARD, 10), (BACKWARD, 20))
@@ -171,6 +172,15 @@ def test_a_worker_that_waits_to_try_again_is_named_with_its_wait():
     assert [fix.action for fix in first.fixes][1:] == [
         "remove or shorten the sleep at fetch() data.py:7, unless it limits the pace on purpose"
     ]
+
+
+def test_workers_that_wait_for_one_lock_would_make_batches_at_once_without_it():
+    fetching = stacks(12, ([3, 4], 70), *PASSES)
+    first = run({"data": 80, "forward": 20}, LINES, fetching, *workers(2, 0.03, ([0, 78], 40)))[0]
+    assert first.headline.endswith("both workers are blocked, not computing (3 % CPU): each waits for a lock")
+    (fix,) = first.fixes  # more workers would wait for it as well
+    assert fix.action == "see who keeps fetch() data.py:8 waiting, and hold the lock only for what needs it"
+    assert fix.change.to == 0.5
 
 
 @pytest.mark.parametrize("by_workers", [False, True])

@@ -105,6 +105,13 @@ def test_slow_workers_that_are_started_for_every_epoch_are_to_be_kept_too():
     assert "starts" in {fix.change.edit for fix in first.fixes if fix.change}
 
 
+def test_workers_that_have_just_ended_are_told_apart_from_none():
+    ended = (process(pid, "worker", ppid=100, t=t, ended=t > 2) for t in (2.0, 3.0) for pid in (201, 202))
+    first = bound(*ended, stacks(12, ([3, 4], 50)))
+    assert first.cause is None
+    assert first.headline.endswith("of each step waits for data: its workers have just ended")
+
+
 def test_a_batch_that_has_yet_to_be_made_is_no_handing_over():
     first, *_ = run(STARVED, handed_over(3.0, 1.0, ready_none=80), FETCHES, *workers(2, 0.1, ([0, 1], 40)))
     assert first.cause is None
