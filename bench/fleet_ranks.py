@@ -190,7 +190,7 @@ class Rank:
     def _stacks(self, t: float, rng: random.Random) -> Stacks:
         code = [2, 2] if self.is_late else [0, 1]
         chosen = [*code, *(rng.randrange(len(_STACKS)) for _ in range(4))]
-        rows = [StackCount(self.pid, "TrainingThread", list(_STACKS[at]), rng.randint(1, 9)) for at in chosen]
+        rows = [StackCount(self.pid, "MainThread", list(_STACKS[at]), rng.randint(1, 9)) for at in chosen]
         samples = sum(row.count for row in rows)
         return Stacks(t=t, pid=self.pid, window_s=2.0, samples=samples, stacks=rows, cost_cpu_s=0.03)
 

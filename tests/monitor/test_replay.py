@@ -31,7 +31,7 @@ def test_a_replayed_run_that_has_ended_is_judged_as_a_whole_like_its_report(log)
 def test_a_replayed_run_that_was_killed_in_a_hang_says_so(tmp_path):
     """At its end there are no processes any more; that it hung is known from the moments before."""
     log = LogWriter(str(tmp_path / "x.jsonl"))
-    stands = StackCount(100, "TrainingThread", [0], 10)
+    stands = StackCount(100, "MainThread", [0], 10)
     in_the_hang = []
     for t in range(9, 41):
         in_the_hang.append(records.thread(t, 0.0, state="waiting"))

@@ -112,7 +112,7 @@ def test_threads_and_their_stacks_are_seen_from_within(version: str) -> None:
     assert seen == [True, False, True, True, False, False, False]
     assert opened == 4  # the standard streams, and the folder that is listed
     assert (state, threads) == (State.WORKING, 2)
-    assert "busy" in stacks[f'Thread {pid} "TrainingThread"']
+    assert "busy" in stacks[f'Thread {pid} "MainThread"']
     assert any(stack[-1] == "wait" for name, stack in stacks.items() if name.endswith('"parked"'))
 
 

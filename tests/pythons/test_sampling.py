@@ -51,14 +51,14 @@ def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
         (sleeper,) = set(procfs.thread_ids(process.pid)) - {process.pid}
         assert is_python(process.pid) and not is_free_threaded(process.pid)
         stacks = [stack for window in reader.stacks for stack in window.stacks]
-        assert {stack.tid: stack.thread for stack in stacks} == {process.pid: "TrainingThread", sleeper: "sleeper"}
-        main = [stack for stack in stacks if stack.thread == "TrainingThread"]
+        assert {stack.tid: stack.thread for stack in stacks} == {process.pid: "MainThread", sleeper: "sleeper"}
+        main = [stack for stack in stacks if stack.thread == "MainThread"]
         places = {(reader.frames[n].function, reader.frames[n].line) for stack in main for n in stack.frames}
         assert ("<module>", 15) in places
         assert any(frame.source.startswith("sum(i * i") for frame in reader.frames)
         assert reader.notices == []
         dumped = {thread.name: thread.tid for thread in pyspy.dump(pyspy.find() or "", process.pid)}
-        assert dumped == {"TrainingThread": process.pid, "sleeper": sleeper}
+        assert dumped == {"MainThread": process.pid, "sleeper": sleeper}
 
 
 @pytest.mark.parametrize("version", at_hand.FREE_THREADED)

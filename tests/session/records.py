@@ -76,7 +76,7 @@ def frames(*places, first=0, t=0.0):
 
 def stacks(t, *counted, pid=100, tid=None, beside=(), **more):
     """Samples of one thread, as ``([frame ids], count)``; ``beside``: of others, as ``(tid, name, ids, count)``."""
-    rows = [StackCount(tid or pid, "TrainingThread", list(ids), n) for ids, n in counted]
+    rows = [StackCount(tid or pid, "MainThread", list(ids), n) for ids, n in counted]
     rows += [StackCount(*row) for row in beside]
     facts = {"window_s": 1.0, "samples": sum(n for _, n in counted)}
     return Stacks(t=t, pid=pid, stacks=rows, **facts | more)

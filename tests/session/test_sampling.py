@@ -13,7 +13,7 @@ LOOP = frames(
 
 
 def window(t, samples=20, pid=100, window_s=1.0, **more):
-    rows = [StackCount(pid, "TrainingThread", [0], samples)] if samples else []
+    rows = [StackCount(pid, "MainThread", [0], samples)] if samples else []
     return Stacks(t=t, pid=pid, window_s=window_s, samples=samples, stacks=rows, **more)
 
 
@@ -111,7 +111,7 @@ def test_how_long_a_thread_has_shown_one_stack():
 
 
 def cycling(t, cycles, samples=40):
-    rows = [StackCount(100, "TrainingThread", [0, 1] if cycles else [0], samples)]
+    rows = [StackCount(100, "MainThread", [0, 1] if cycles else [0], samples)]
     return Stacks(t=t, pid=100, window_s=8.0, samples=samples, stacks=rows, cycles=cycles)
 
 

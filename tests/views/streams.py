@@ -91,7 +91,7 @@ def _second(t, gpus, data_ms, ranges):
         stacks(float(t), ([1], 20), pid=4300),
         stacks(float(t), ([1], 20), pid=4301),
         Stacks(t=float(t), pid=MAIN, window_s=1.0, samples=20,
-               stacks=[StackCount(MAIN, "TrainingThread", [0], 13), StackCount(MAIN, "TrainingThread", [3], 7),
+               stacks=[StackCount(MAIN, "MainThread", [0], 13), StackCount(MAIN, "MainThread", [3], 7),
                        StackCount(PIN, "Thread-1 (_pin_memory_loop)", [2], 20)]),
         threads(float(t), (MAIN, "python", 0.38 + 0.02 * (t % 3), "waiting", 0.01),
                 (PIN, "pt_data_pin", 0.03, "waiting", 0.0), (AUTOGRAD, "pt_autograd_0", 0.17, "waiting", 0.0),

@@ -45,7 +45,7 @@ def test_windows_of_all_threads_and_their_end(own_channel):
         waiter.join()
     assert window["order"] == request.number and window["window"] >= 1 and samples.instants == window["instants"] > 0
     main, other = samples.threads[0], next(thread for thread in samples.threads if thread.name == "waits here")
-    assert main.tid == os.getpid() and main.name == "TrainingThread" and other.tid == waiter.native_id
+    assert main.tid == os.getpid() and main.name == "MainThread" and other.tid == waiter.native_id
     here = test_windows_of_all_threads_and_their_end.__name__
     assert all(here in {frame.function for frame in stack} for stack in main.stacks)
     (stack,) = other.stacks

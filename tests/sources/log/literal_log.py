@@ -89,7 +89,7 @@ def steps_at(second: int) -> Steps:
 def second_of(number: int) -> list[Record]:
     """About 1.3 KB."""
     noise = random.Random(number).randbytes(300).hex()
-    frames = StackCount(PID, "TrainingThread", list(range(20)), 9)
+    frames = StackCount(PID, "MainThread", list(range(20)), 9)
     stacks = Stacks(t=3.0 + number, pid=PID, window_s=1.0, samples=9, stacks=[frames])
     return [steps_at(number), stacks, Mark(t=3.0 + number, pid=PID, name=noise)]
 

@@ -172,7 +172,7 @@ def test_a_damaged_window_is_no_window(raw: bytes, agent: FakeAgent, monkeypatch
 
 def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(agent: FakeAgent) -> None:
     window = {"order": 1, "window": 1, "begin_ns": 10**9, "end_ns": 3 * 10**9, "cpu_ns": 10**6, "instants": 2, "cut": 0,
-              "profiles": [{"name": 'Thread 4242 "TrainingThread"', "samples": [[0, 1], [0]]},
+              "profiles": [{"name": 'Thread 4242 "MainThread"', "samples": [[0, 1], [0]]},
                            {"name": 'Thread 0x7f0000000000 ""', "samples": [[1], [1]]}],
               "shared": {"frames": [{"name": "main", "file": "/home/me/train.py", "line": 7},
                                     {"name": "f", "file": "/home/me/train.py", "line": 20}]}}  # fmt: skip

@@ -134,19 +134,19 @@ def test_speedscope() -> None:
     raw = scope(
         [
             {"type": "sampled", "name": 'Thread 43 "a "quoted"\nname"', "samples": [[2, 0]], "weights": [0.1]},
-            {"type": "sampled", "name": 'Thread 42 "TrainingThread"', "samples": [[3, 0, 1], [3, 0], [3, 0, 1]]},
+            {"type": "sampled", "name": 'Thread 42 "MainThread"', "samples": [[3, 0, 1], [3, 0], [3, 0, 1]]},
             {"type": "sampled", "name": "Thread 44", "samples": [[], [9]]},
         ],
         [
             {"name": "main", "file": "/t.py", "line": 3, "col": None},
             {"name": "Outer.<locals>.inner", "file": "/t.py", "line": None},
             {"name": "thread (43): x", "file": "", "line": 0},
-            {"name": "thread (42): TrainingThread", "file": "", "line": 0},
+            {"name": "thread (42): MainThread", "file": "", "line": 0},
         ],
     )
     samples = speedscope.parse_speedscope(raw, 42)
     assert samples.instants == 3
-    assert [(t.tid, t.name) for t in samples.threads] == [(42, "TrainingThread"), (43, 'a "quoted"\nname'), (44, "")]
+    assert [(t.tid, t.name) for t in samples.threads] == [(42, "MainThread"), (43, 'a "quoted"\nname'), (44, "")]
     main, inner = RawFrame("/t.py", 3, "main"), RawFrame("/t.py", 0, "inner")
     assert samples.threads[0].stacks == {(main, inner): 2, (main,): 1}
     assert samples.threads[2].stacks == {(): 2}  # a frame that is not in the table is left out
@@ -156,7 +156,7 @@ def test_what_was_read_in_freed_memory_is_no_line() -> None:
     read = [("main", "/t.py", 3), ("on_step", "logger", 2328059824), ("batch_size", "value", 0), ("", " ", 0)]
     read += [("inner", "<string>", 0), ("compiled", "cell", 7)]
     names = [{"name": name, "file": file, "line": line} for name, file, line in read]
-    raw = scope([{"name": 'Thread 42 "TrainingThread"', "samples": [[0, 1], [0, 2], [0, 3], [0], [0, 4, 5]]}], names)
+    raw = scope([{"name": 'Thread 42 "MainThread"', "samples": [[0, 1], [0, 2], [0, 3], [0], [0, 4, 5]]}], names)
     (thread,) = speedscope.parse_speedscope(raw, 42).threads
     main = RawFrame("/t.py", 3, "main")
     assert thread.stacks == {(main,): 4, (main, RawFrame("<string>", 0, "inner"), RawFrame("cell", 7, "compiled")): 1}
@@ -197,7 +197,7 @@ def test_entries_into_backward_or_else_updates(pattern: str, entries: int | None
         {"name": "_engine_run_backward", "file": GRAPH, "line": 9},
         {"name": "step", "file": ADAM, "line": 9},
     ]
-    profiles = [{"name": 'Thread 42 "TrainingThread"', "samples": [STACKS[mark] for mark in pattern]}]
+    profiles = [{"name": 'Thread 42 "MainThread"', "samples": [STACKS[mark] for mark in pattern]}]
     raw = json.dumps({"profiles": profiles, "shared": {"frames": names}}).encode()
     assert speedscope.parse_speedscope(raw, 42).cycles == entries
 

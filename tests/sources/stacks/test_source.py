@@ -212,7 +212,7 @@ WORKING = (LOOP, RawFrame(f"{UTILS}/fetch.py", 54, "_MapDatasetFetcher.fetch"), 
 
 def window(idle: int, working: int) -> WindowSamples:
     stacks = Counter({IDLE: idle, WORKING: working})
-    return WindowSamples([SampledThread(201, "TrainingThread", stacks)], idle + working)
+    return WindowSamples([SampledThread(201, "MainThread", stacks)], idle + working)
 
 
 @pytest.mark.parametrize(

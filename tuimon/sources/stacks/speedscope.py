@@ -152,7 +152,7 @@ def _thread(profile: _Profile, frames: Sequence[RawFrame | None], pid: int, alon
     name = _PROFILE_NAME.match(profile.name)
     tid = _bounded(int(name[1], 0)) if name else 0
     label = (name[2] or "") if name else profile.name
-    if name and name[1].startswith("0x") and (label == "TrainingThread" or alone):
+    if name and name[1].startswith("0x") and (label == "MainThread" or alone):
         tid = pid  # a program without the threading module names no thread
     counts = Counter(map(tuple, profile.samples))
     stacks: Counter[tuple[RawFrame, ...]] = Counter()
