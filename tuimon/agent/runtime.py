@@ -16,7 +16,7 @@ from .gpu_clock import GpuClock
 from .outside import attempt, shielded_at_fork, variable
 from .own_threads import Turn
 from .process import facts, loop_stacks, training_facts
-from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
+from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE, WITHDRAWN
 from .ring.writer import YOUNG_S, RingWriter, make_ring
 from .torch_compat import compilations, dynamo
 
@@ -136,7 +136,7 @@ def stop() -> None:
     writer, _writer = _writer, None
     if writer is not None and writer.pid == os.getpid():
         writer.flush()
-        writer.unlink()
+        writer.unlink(WITHDRAWN)
 
 
 def writer() -> Optional[RingWriter]:

@@ -150,6 +150,16 @@ def test_a_ring_that_is_cut_short_ends_with_a_notice(ring_directory, run):
     assert "cannot be read any more" in said
 
 
+@pytest.mark.parametrize("reason", [layout.AT_END, layout.WITHDRAWN])
+def test_hooks_that_another_tuimon_withdraws_are_named(reason, ring_directory, run):
+    writer = write(ring_directory, run="r1")
+    run.read()
+    writer.unlink(reason)
+    said = [message for _ in range(4) for message in notices(run.read())]
+    begin = f"the hooks of process {os.getpid()} were withdrawn"
+    assert [each.startswith(begin) for each in said] == [True] * (reason == layout.WITHDRAWN)
+
+
 def test_what_is_written_while_a_read_begins_is_not_lost(ring_directory, run, monkeypatch):
     """The monitor may lose its core between any two lines, and the process ends meanwhile."""
     writer = write(ring_directory, run="r1")

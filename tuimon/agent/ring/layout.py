@@ -25,8 +25,9 @@ NAME_COUNT_OFFSET = 64
 META_LENGTH_OFFSET = 72
 #: In a fast loop markers wait in the writer, at least until this time (monotonic ns). 0: they are written immediately.
 HELD_UNTIL_OFFSET = 80
-#: Not 0: the writer has written its last marker, and removes the file.
+#: Not 0: the writer has written its last marker, and removes the file, as its process ends or its hooks are withdrawn.
 CLOSED_OFFSET = 88
+AT_END, WITHDRAWN = 1, 2
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
 U16 = struct.Struct("<H")

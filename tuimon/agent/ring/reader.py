@@ -190,6 +190,10 @@ class RingReader:
         """True if its process has written its last marker."""
         return bool(self.number(layout.CLOSED_OFFSET))
 
+    def is_withdrawn(self) -> bool:
+        """True if its process goes on without hooks."""
+        return self.number(layout.CLOSED_OFFSET) == layout.WITHDRAWN
+
     def is_filling(self) -> bool:
         """True if an eighth of the ring holds markers that have not been read."""
         ahead = self._next + self._slots // 8

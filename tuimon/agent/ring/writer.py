@@ -250,9 +250,9 @@ class RingWriter:
             self._ids[name, id(code), instruction] = (number, code)
         return number
 
-    def unlink(self) -> None:
+    def unlink(self, reason: int = layout.AT_END) -> None:
         """Remove the file's name, and note that it was us; a reader that has it open keeps the contents."""
-        self._put(layout.CLOSED_OFFSET, layout.U32.pack(1))
+        self._put(layout.CLOSED_OFFSET, layout.U32.pack(reason))
         files.remove_file(self.path)
 
     def _put(self, offset: int, raw: bytes) -> None:

@@ -50,6 +50,11 @@ _UNREADABLE = (
     "Check the file system of {folder}, and what cuts files short there; or name another folder in TUIMON_RING_DIR"
     " before the next start.",
 )
+#: The notice about rings whose processes go on without hooks.
+_WITHDRAWN = (
+    "the hooks of {process} were withdrawn, as by another tuimon that had brought them in: its markers end here",
+    "tuimon attach --inject brings them in again.",
+)
 
 
 def _ring_warning(now_s: float, readers: Sequence[RingReader], texts: tuple[str, str]) -> Notice:
@@ -109,6 +114,7 @@ class MarkerSource(Source):
             follower.note_process(stats[path], before_ns, self._read_ns)
         due = self.due_rings(ended)
         failed = [follower.reader for follower in due.values() if follower.reader.is_cut()]
+        withdrawn = [due[path].reader for path in ended & due.keys() if due[path].reader.is_withdrawn()]
         now_ns = self._clock_ns()
         for path, follower in due.items():
             last = path in ended or follower.reader in failed
@@ -119,8 +125,9 @@ class MarkerSource(Source):
                 last = True
             if last:
                 self._drop(path)
-        if failed:
-            out.append(_ring_warning(now_ns / 1e9, failed, _UNREADABLE))
+        for readers, texts in ((failed, _UNREADABLE), (withdrawn, _WITHDRAWN)):
+            if readers:
+                out.append(_ring_warning(now_ns / 1e9, readers, texts))
         self.period_s = self._period_s(now_ns)
         return out
 
