@@ -47,13 +47,22 @@ class Cause(NamedTuple):
     when: Callable[[Facts], bool]
 
 
+#: In the order in which they take cells: that of the functions below.
+CAUSES = list[Cause]()
+
+
 def _cause(
     name: str | None,
     takes: Callable[[Cell], bool] = lambda cell: True,
     when: Callable[[Facts], bool] = lambda f: True,
-) -> Callable[[Callable[[Facts], Reason]], Cause]:
-    """Make a cause of the function that states it."""
-    return lambda reason: Cause(name, reason, takes, when)
+) -> Callable[[Callable[[Facts], Reason]], Callable[[Facts], Reason]]:
+    """Add the function as a cause to ``CAUSES``."""
+
+    def add(reason: Callable[[Facts], Reason]) -> Callable[[Facts], Reason]:
+        CAUSES.append(Cause(name, reason, takes, when))
+        return reason
+
+    return add
 
 
 def _is_of_workers(cell: Cell) -> bool:
@@ -313,31 +322,6 @@ def _no_workers(f: Facts) -> Reason:
     once = "make the iterator once, outside the loop, and " if f.evidence.data.of_iterator is not None else ""
     workers = f.with_workers(f"{once}set {f.option}={f.more_workers} (now 0){how}")
     return Reason(f, f": {who}{f.in_library}", [workers, f.whole_batches() or f.cheaper()])
-
-
-#: In the order in which they take cells.
-CAUSES = (
-    _starting,
-    _policy,
-    _environment,
-    _sampler,
-    _slow_sender,
-    _sender,
-    _late_batch,
-    _hand_over,
-    _idle_workers,
-    _disk_wait,
-    _workers_collate,
-    _crowded_workers,
-    _some_work,
-    _saturated_workers,
-    _busy_workers,
-    _gone_workers,
-    _thread,
-    _loop_itself,
-    _collate,
-    _no_workers,
-)
 
 
 def _cause_of(facts: Facts) -> Cause:
