@@ -101,7 +101,7 @@ def claim_on(evidence: Evidence, phase: CellPhase, *others: Doing) -> Claim:
 
     Measured time that no sample locates stays with the phase (garbage collections with the code that makes the
     garbage), unless other rules claim most of the phase. So does time that is too little for a finding of another rule:
-    the share is then that of the phase. Launches that run ahead cover time, which then costs the GPU nothing.
+    the share is then that of the phase. Time that launches cover by running ahead costs the GPU nothing.
     """
     step, row, mean_ms = of_step(evidence), evidence.phases.row(phase), evidence.phases.mean_ms
 
