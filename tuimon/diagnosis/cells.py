@@ -487,8 +487,12 @@ def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
         return [*making, _part(wait, 1.0 - made, "message", "process")]
     if threads.total:
         return _of_samples(_part(wait, 1.0, "batch", "thread"), threads, _doing_of_maker)
-    listens = any(each.part(doing=("message", "connection")) for each in evidence.others.values())
-    return [replace(wait, doing="pace" if wait.doing == "message" or listens else "lock")]
+    # a thread that is only ever seen to wait, in code of the user's or for messages, passes on what comes from outside
+    only_waits = any(
+        each.part(lambda node: node.place is not None or node.activity in ("message", "connection"))
+        for each in evidence.others.values()
+    )
+    return [replace(wait, doing="pace" if wait.doing == "message" or only_waits else "lock")]
 
 
 def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:

@@ -56,6 +56,7 @@ LINES = frames(
     ("/lib/site-packages/torch/utils/data/dataloader.py", 700, "__next__"),
     ("data.py", 9, "__getitem__", "return decode(feed.recv(4096))", True),
     ("data.py", 8, "fetch", "self.lock.acquire()", True),
+    ("feed.py", 20, "run", "while not self.halt.wait(0.06):", True),
     first=30,
 )
 PASSES = ((FORWARD, 10), (BACKWARD, 20))
@@ -95,10 +96,11 @@ def test_a_loop_is_paced(counted, thread, line):
         ([59, 60], None, "main() train.py:41"),
         ([61, 62, 63], None, "main() train.py:41"),
         ([42, 43, 44], [64, 66], "main() train.py:45"),
+        ([42, 43, 44], [79, 44], "main() train.py:45"),
         ([68], None, "main() train.py:41"),
         ([74], None, "main() train.py:41"),
     ],
-    ids=["pipe", "signal", "timer", "event loop", "thread that listens", "another machine", "person"],
+    ids=["pipe", "signal", "timer", "event loop", "thread that listens", "thread with a timer", "another machine", "person"],
 )
 def test_events_come_at_their_own_pace(awaits, thread, line):
     first = found({"between": 80, "backward": 20}, (awaits, 70), thread=thread)
