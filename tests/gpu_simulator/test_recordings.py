@@ -11,10 +11,11 @@ from tests.gpu_simulator.recorded_session import RecordedTraining, recorded, rec
 from tests.gpu_simulator.recorded_timeline import timeline
 from tests.gpu_simulator.recorded_timeline import truth as truth_of
 from tests.gpu_simulator.training import PID
+from tests.session.records import session_of
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.judging import diagnose_run
 from tuimon.diagnosis.rule import SETTLED_S
-from tuimon.records import Steps
+from tuimon.records import Gpu, Steps
 from tuimon.session.session import Session
 
 #: Device idle, waiting for data, otherwise starved, held up by another stream: % of the step, by the recorded work
@@ -121,6 +122,14 @@ def test_bounds_of_idle_time_hold_and_nothing_that_waits_is_praised(name, counte
 def test_bounds_by_counters_are_narrow(name):
     steps, _ = judged(name)
     assert steps.idle.width <= 0.2
+
+
+def test_counters_of_a_driver_that_was_lost_before_the_end_still_count():
+    """As in a container, whose NVML stops when systemd reloads."""
+    found = records("linear_small")
+    kept = [each for each in found if not isinstance(each, Gpu) or each.t < found[-1].t - 10.0]
+    steps = evidence_of(session_of(*kept).over("whole").of(PID)).gpu.steps
+    assert steps.idle == pytest.approx(judged("linear_small")[0].idle, abs=0.02)
 
 
 @pytest.mark.parametrize("name", ["ddp_df_index", "ddp_resnet_checkpoint", "dlrm_trace_diff_control"])

@@ -380,8 +380,9 @@ def machines(view: SessionView) -> tuple[Machine, ...]:
 
 
 def used_gpus(view: SessionView, node: int) -> tuple[GpuRow, ...]:
-    """The GPUs of a node that the run uses and that have recent figures."""
-    return tuple(row for row in view.gpus_on(node) if row.used_by_run and not row.is_old)
+    """The GPUs of a node that the run uses, and that have figures over the steps, or recent ones."""
+    known = (row for row in view.gpus_on(node) if row.used_by_run)
+    return tuple(row for row in known if not row.is_old or (row.means is not None and row.means.util_ratio is not None))
 
 
 def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:
