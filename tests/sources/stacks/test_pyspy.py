@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -126,6 +127,10 @@ def test_pyspys_environment_is_scrubbed(monkeypatch: pytest.MonkeyPatch) -> None
     assert env["PATH"] == os.environ["PATH"]
 
 
+#: The name that Python gives the main thread.
+MAIN = threading.main_thread().name
+
+
 def scope(profiles: list[dict[str, object]], names: list[dict[str, object]]) -> bytes:
     return json.dumps({"profiles": profiles, "shared": {"frames": names}, "exporter": "py-spy@0.4.3"}).encode()
 
@@ -150,6 +155,12 @@ def test_speedscope() -> None:
     main, inner = RawFrame("/t.py", 3, "main"), RawFrame("/t.py", 0, "inner")
     assert samples.threads[0].stacks == {(main, inner): 2, (main,): 1}
     assert samples.threads[2].stacks == {(): 2}  # a frame that is not in the table is left out
+
+
+def test_before_python_3_11_the_main_thread_gets_the_id_of_its_process() -> None:
+    raw = scope([{"name": f"Thread {label}", "samples": [[]]} for label in ('0x7F1 "x"', f'0x7F2 "{MAIN}"')], [])
+    samples = speedscope.parse_speedscope(raw, 42)
+    assert [(thread.tid, thread.name) for thread in samples.threads] == [(42, MAIN), (0x7F1, "x")]
 
 
 def test_what_was_read_in_freed_memory_is_no_line() -> None:
