@@ -117,6 +117,22 @@ def test_idle_tensor_cores_of_a_busy_gpu():
     assert "set_float32_matmul_precision('high')" in finding.action
 
 
+@pytest.mark.parametrize(
+    ("tf32", "cudnn_tf32", "action"),
+    [
+        (False, True, "use torch.set_float32_matmul_precision('high') (TF32), or"),
+        (True, False, "use torch.backends.cudnn.allow_tf32 = True (TF32), or"),
+        (None, False, "use torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32 = True"),
+        (True, True, None),
+    ],
+)
+def test_of_the_two_settings_of_tf32_that_which_is_off_is_advised(tf32, cudnn_tf32, action):
+    facts = msgspec.structs.replace(FLOAT32, tf32=tf32, cudnn_tf32=cudnn_tf32)
+    found = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.004, more=[facts]).get("low_precision_unused")
+    assert (found is not None) == (action is not None)
+    assert found is None or found.action.startswith(action)
+
+
 def test_without_facts_of_the_process_the_counters_show_enough():
     finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.0)["low_precision_unused"]
     assert finding.headline.endswith("lower precision is not used")

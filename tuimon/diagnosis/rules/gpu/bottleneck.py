@@ -202,6 +202,7 @@ def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
 
 
 _HALF = {"float16", "bfloat16"}
+_OF_CUDNN = "torch.backends.cudnn.allow_tf32 = True"
 LITTLE_POWER = Threshold(
     0.30,
     "part of its power limit below which a busy GPU at full clock most likely uses few of its SMs",
@@ -350,7 +351,8 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     tensor, products = means.tensor_ratio, _products(evidence, gpu, means)
     if tensor is None or tensor >= TINY * products.high or (means.dram_ratio or 0.0) >= MOST:
         return None
-    if process.tf32 or any(used and "float32" not in used for used in types):
+    off = {"torch.set_float32_matmul_precision('high')": not process.tf32, _OF_CUDNN: process.cudnn_tf32 is False}
+    if not any(off.values()) or any(used and "float32" not in used for used in types):
         return None  # its products use tensor cores: there are next to none
     gone = Interval(products.low * HALF - gpu.idle.high, products.high)
     if not gpu.is_bottleneck and evidence.gpu.waits is not None:
@@ -358,8 +360,8 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     if gone.high < REPORTED or (evidence.gpu.awaits_idle_causes and not gpu.is_bottleneck):
         return None
     action = (
-        "use torch.set_float32_matmul_precision('high') (TF32), or torch.autocast('cuda', torch.bfloat16), and sizes"
-        " that are multiples of 8"
+        f"use {' and '.join(setting for setting, is_off in off.items() if is_off)} (TF32), or"
+        " torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
     )
     fix = without_if_sure(evidence, action, gone, changes_training=True)
     return new_finding(
