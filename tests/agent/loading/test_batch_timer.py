@@ -11,7 +11,16 @@ from tests.agent.loading.measured import measured
 from tests.agent.programs import is_ours
 from tuimon.agent.loading import worker
 from tuimon.agent.loading.worker import BatchTimer, HandOver
-from tuimon.agent.ring.loading_slots import COLLATE, ITEMS, UNMEASURED, WAITING
+from tuimon.agent.ring.layout import LOADING_BYTES
+from tuimon.agent.ring.loading_slots import (
+    COLLATE,
+    IN_PROCESS,
+    ITEMS,
+    UNMEASURED,
+    WAITING,
+    LoadingSlot,
+    used_slots,
+)
 
 MS = 1_000_000
 
@@ -44,6 +53,19 @@ def test_a_batch_is_waiting_then_items_then_collate(clock):
     enter(timer, clock, COLLATE, 8)
     enter(timer, clock, WAITING, 2, batches=1)
     assert slot.figures == (WAITING, 15 * MS, 1, 8 * MS, 2 * MS, 5 * MS, UNMEASURED)
+
+
+@pytest.mark.trust
+@pytest.mark.parametrize("jump_ns", [-(1 << 62), 1 << 62])
+def test_a_clock_that_the_program_replaces_fails_in_no_batch(jump_ns, clock):
+    area = bytearray(LOADING_BYTES)
+    timer = BatchTimer(LoadingSlot(area, 0, loader=1, worker=IN_PROCESS, workers=0, dataset=7))
+    for _ in range(4):  # freezegun's clock is the real one whenever a thread of the standard library asks
+        enter(timer, clock, ITEMS, 1)
+        clock.now_ns += jump_ns
+        enter(timer, clock, WAITING, 1, batches=1)
+        clock.now_ns -= jump_ns
+    assert list(used_slots(area, area)) == []
 
 
 def test_short_states_are_written_with_the_next_wait(clock):

@@ -161,6 +161,14 @@ def test_a_slow_loop_writes_at_once(fast):
     assert not reader.held_until_ns()
 
 
+def test_a_clock_before_the_epoch_fails_at_no_marker(fast):
+    """As freezegun sets it, if a program freezes a moment before 1970."""
+    writer, clock, _ = fast
+    clock.now_ns = -(10**18)
+    emit_every(writer, clock, 70_000, 200)
+    writer.hold()
+
+
 @pytest.mark.parametrize("gap_ns", [70_000, 1_200_000, 5_000_000], ids=["0.3 ms", "5 ms", "20 ms a step"])
 def test_a_fast_loop_writes_every_50_ms_and_loses_nothing(fast, gap_ns):
     writer, clock, reader = fast

@@ -61,9 +61,14 @@ class LoadingSlot:
         self._sequence = 0
 
     def write(self, state: int, *totals: int) -> None:
-        """Replace the slot's content; ``totals``: from ``since_ns`` on, see ``Loading``."""
+        """Replace the slot's content; ``totals``: from ``since_ns`` on, see ``Loading``.
+
+        They are negative, or grow without bound, if the program replaces the clock, as freezegun does in all modules:
+        such a slot then reads as damaged.
+        """
         self._sequence += 1
-        raw = SLOT.pack(self._sequence, *self._head, state, self._dataset, *totals, self._sequence)
+        within = [total & UNMEASURED for total in totals]
+        raw = SLOT.pack(self._sequence, *self._head, state, self._dataset, *within, self._sequence)
         # by slice assignment: pack_into would show readers a cleared slot
         self._area[self._offset : self._offset + SLOT.size] = raw
 

@@ -88,7 +88,7 @@ class RingWriter:
         # No lock: a signal handler may raise between any two bytecodes, and would leave it locked. A marker has its
         # sequence, and with it its slot, before it is queued: the thread that takes it off the queue writes it, in any
         # order. A marker that is never written is a gap that the reader counts.
-        held_until = memoryview(self._map)[layout.HELD_UNTIL_OFFSET : layout.HELD_UNTIL_OFFSET + 8].cast("Q")
+        held_until = memoryview(self._map)[layout.HELD_UNTIL_OFFSET : layout.HELD_UNTIL_OFFSET + 8].cast("q")
         waiting: Deque[Waiting] = deque(maxlen=WAITING_LIMIT)
         wait = waiting.append
         next_sequence = itertools.count(1).__next__
