@@ -66,7 +66,7 @@ class StepStretch(NamedTuple):
     workers_waited_ns: float = 0.0
     eval_count: float = 0.0
     gc_ns: float = 0.0
-    gc_windows: float = 0.0  # in which collections were measured
+    gc_span_s: float = 0.0  # of ``span_s``, in which collections were measured
     gc_count: float = 0.0
     gc_longest_ns: float = 0.0
     outside_s: float = 0.0  # that the program was outside its loop, or stopped
@@ -143,12 +143,13 @@ def stretch_of(record: Steps, on_cores: OnCores = OnCores()) -> StepStretch:  # 
         if phase.name in phases_ns:
             phases_ns[phase.name] += phase.total_ns
     usual, total_ns, outside_s = record.usual, record.total_ns, record.outside_s or 0.0
+    span_s = max(0.0, record.window_s - record.slowed_ns / 1e9 - outside_s)
     return StepStretch(
         begin_s=record.t - record.window_s,
         end_s=record.t,
         first_step=record.first_index,
         steps=usual,
-        span_s=max(0.0, record.window_s - record.slowed_ns / 1e9 - outside_s),
+        span_s=span_s,
         total_ns=total_ns,
         **{PHASE_COLUMNS[name]: float(ns) for name, ns in phases_ns.items()},
         waited_ns=on_cores.waited * total_ns,
@@ -157,7 +158,7 @@ def stretch_of(record: Steps, on_cores: OnCores = OnCores()) -> StepStretch:  # 
         workers_waited_ns=min(phases_ns["data"], on_cores.workers_waited * total_ns),
         eval_count=record.eval_count,
         gc_ns=record.gc_ns or 0,
-        gc_windows=record.gc_ns is not None,
+        gc_span_s=span_s if record.gc_ns is not None else 0.0,
         gc_count=record.gc_count,
         gc_longest_ns=record.gc_longest_ns,
         outside_s=outside_s,
@@ -358,7 +359,7 @@ class StepStats:
         In a log without these times the loop began inside the window, at most one step before those that it counts.
         """
         if record.gc_count:
-            record = replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
+            record = replace(record, gc_ns=None, gc_count=0, gc_longest_ns=0)
         if self._first_backward_s is None and record.backwards:
             self._first_backward_s = (
                 record.t - record.window_s if record.first_backward_s is None else record.first_backward_s
@@ -417,7 +418,8 @@ class StepStats:
     def _totals_over(self, span: Span) -> Totals:
         if span.last_s == WHOLE_RUN.last_s:
             totals = self.totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
-            return totals._replace(sums=totals.sums._replace(span_s=max(0.0, totals.sums.span_s - self._unused_s)))
+            span_s, gc_span_s = (max(0.0, s - self._unused_s) for s in (totals.sums.span_s, totals.sums.gc_span_s))
+            return totals._replace(sums=totals.sums._replace(span_s=span_s, gc_span_s=gc_span_s))
         columns = self._series.columns(self._last_span(span.last_s), ("begin_s", "span_s", "steps", "eval_count"))
         rows = [*zip(*columns.values(), strict=True)]  # columns alone: each rank's are read once a second
         begin_s = next((begin_s for begin_s, _, steps, evals in rows if steps or evals), None)

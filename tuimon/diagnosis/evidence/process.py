@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from functools import cached_property
@@ -14,7 +13,7 @@ from tuimon.session.stacks.activity import FOR_OTHERS, WAITS
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.session.threads import ThreadRow
-from tuimon.threshold import MIN_SAMPLES, Threshold
+from tuimon.threshold import MIN_SAMPLES, MOST, Threshold
 
 FIRST_STEPS = Threshold(
     3, "steps up to which all figures count as those of the start", "our choice: the fewest steps that have a median"
@@ -63,9 +62,10 @@ class ProcessEvidence(ProcessView, frozen=True, dict=True):
 
     @property
     def collecting(self) -> float | None:
-        """Share of the time in garbage collections of 0.5 ms and more; None if they are not reported."""
+        """Share of the time in garbage collections of 0.5 ms and more; None if it is known for less than half of it."""
         sums = self.totals.sums
-        return sums.gc_ns / 1e9 / (sums.span_s or math.inf) if sums.gc_windows else None
+        is_known = sums.gc_span_s > 0 and sums.gc_span_s >= MOST * sums.span_s
+        return sums.gc_ns / 1e9 / sums.gc_span_s if is_known else None
 
     def times_run(self, phase: str) -> int:
         """How often a phase runs in a step, at least 1."""

@@ -90,11 +90,13 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     totals, every = evidence.totals, ""
     figures = dict.fromkeys(("pauses", "longest_ms", "gc_ms_per_step"), None)
     share = sum(cell.share for cell in of_loop(evidence).where(doing={"gc"}) if not cell.via)
-    if (pauses := int(totals.sums.gc_count)) and totals.steps and totals.sums.span_s > 0:
-        every_s, longest_ms = totals.sums.span_s / pauses, totals.sums.gc_longest_ns / 1e6
+    pauses, collecting = int(totals.sums.gc_count), evidence.collecting
+    if pauses and totals.steps and collecting:
+        every_s, longest_ms = totals.sums.gc_span_s / pauses, totals.sums.gc_longest_ns / 1e6
         pace = f"{every_s:.2g} s" if every_s >= 1 else f"{1e3 * every_s:.0f} ms"
         every = f": every {pace}, for up to {ms_text(longest_ms)}"
-        figures = {"pauses": pauses, "longest_ms": longest_ms, "gc_ms_per_step": totals.sums.gc_ns / totals.steps / 1e6}
+        step_ms = 1e3 * totals.sums.span_s / totals.steps
+        figures = {"pauses": pauses, "longest_ms": longest_ms, "gc_ms_per_step": collecting * step_ms}
     if not is_sure(evidence, share, TINY if pauses else REPORTED):
         return None
     call = collecting_line(evidence.samples)

@@ -327,7 +327,7 @@ def _since_start(session: Session, stats: StepStats) -> types.SinceStart:
         dropped=stats.dropped,
         phase_s={name: phases_ns[name] / 1e9 for name in (*PHASES, BETWEEN) if name in phases_ns},
         eval_count=int(totals.sums.eval_count),
-        gc_s=totals.sums.gc_ns / 1e9 if totals.sums.gc_windows else None,
+        gc_s=totals.sums.gc_ns / 1e9 if totals.sums.gc_span_s else None,
         timed_s=totals.timed_s,
         timed_counts=counts,
         last_step_unix_s=round(header.wall_unix_s + last_s - header.t) if header and last_s is not None else None,

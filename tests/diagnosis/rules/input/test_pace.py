@@ -100,7 +100,7 @@ def test_a_loop_is_paced(counted, thread, line):
         ([68], None, "main() train.py:41"),
         ([74], None, "main() train.py:41"),
     ],
-    ids=["pipe", "signal", "timer", "event loop", "thread that listens", "thread with a timer", "another machine", "person"],
+    ids=["pipe", "signal", "timer", "event loop", "thread that listens", "its timer", "another machine", "person"],
 )
 def test_events_come_at_their_own_pace(awaits, thread, line):
     first = found({"between": 80, "backward": 20}, (awaits, 70), thread=thread)
