@@ -49,8 +49,8 @@ def test_all_of_it() -> None:
 Estimated 2.2x (1.8-2.4), measured 1.84x: as promised (INPUT-BOUND:
   num_workers 0 -> 4)
 
-before  runs/before.jsonl: 1 240 steps, 1m02s, without 2.0s of warm-up
-after   2 runs, the first runs/a.jsonl: 1 240 steps, 1m02s
+before  runs/before.jsonl: 1,240 steps, 1m02s, without 2.0s of warm-up
+after   2 runs, the first runs/a.jsonl: 1,240 steps, 1m02s
 
 - other programs ran beside AFTER: its threads waited for a core 12 % of the
   time
