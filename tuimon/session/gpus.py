@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from tuimon.bounds import HELD
 from tuimon.interval import Interval
 from tuimon.records import GPU_FACTS, GPUS_A_WINDOW, Gpu, GpuProcess, Process, bare_uuid, used_uuids
-from tuimon.session.series import LATEST, NEVER, ROWS_EACH, KeyNumbers, Series, Span, row_of
+from tuimon.session.series import FEW_ROWS, LATEST, NEVER, ROWS_EACH, K, KeyNumbers, Series, Span, Stretch, row_of
 from tuimon.session.steps import SteppingSpan
 from tuimon.threshold import MOST, TINY
 
@@ -208,6 +208,17 @@ def _util_bounds(parts: Sequence[_Part], column: Sequence[float]) -> dict[str, f
     }
 
 
+def _shares(windows: Series[Any], keys: KeyNumbers[K], spans: Sequence[SteppingSpan]) -> Mapping[K, Sequence[float]]:
+    """By key: its times, counted in microseconds, as shares of the time in these stretches."""
+    times_us, covered_s = Counter[int](), 0.0
+    for span in (Span(each.begin_s, each.end_s) for each in spans) if keys.numbers else ():
+        times_us.update(windows.counts(span))
+        columns = windows.columns(span, ("begin_s", "end_s"))
+        covered_s += sum(columns["end_s"]) - sum(columns["begin_s"])
+    times = keys.figures(times_us) if covered_s else {}
+    return {key: [us / 1e6 / covered_s for us in figures] for key, figures in times.items()}
+
+
 class Course(Mapping[str, tuple[float | None, ...]]):
     """The counters of a GPU over time, and its beginnings and ends, by name: computed on demand, for charts."""
 
@@ -240,9 +251,10 @@ class DeviceHistory:
         self._resent = (-math.inf, 0)  # when packets sent again were last counted, and how many had been added
         self._counters = Series(_Counters, ROWS_EACH, how)
         self._util = Series(_Util, ROWS_EACH, {"util_ratio": _mean_of})
-        # by cause of lower clocks, and by process on it: its time in microseconds; in which its kernels run; in which
-        # the driver measures no process's kernels
-        self._times = KeyNumbers[str | int](3)
+        self._causes = KeyNumbers[str](1)  # by cause of lower clocks: its time in microseconds
+        # by process on it: its time, that in which its kernels run, and that in which no process's kernels are measured
+        self._holders = KeyNumbers[int](3)
+        self._held = Series(Stretch, FEW_ROWS)
 
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""
@@ -260,10 +272,11 @@ class DeviceHistory:
         if counted is not None and count is not None and count != counted:
             self._resent = record.t, max(0, count - counted)
         covers_us = 1e6 * (record.t - begin_s)
-        causes = ((each.cause, 1.0 if each.ratio is None else each.ratio, 0.0, 0.0) for each in record.throttled)
-        ratios = (*causes, *_held(self.latest.processes))
-        times = ((key, *(round(covers_us * ratio) for ratio in each)) for key, *each in ratios)
-        self._counters.fold(record, self._times.counts(times), begin_s=begin_s, joules=joules, joules_s=joules_s)
+        causes = ((each.cause, 1.0 if each.ratio is None else each.ratio) for each in record.throttled)
+        times = self._causes.counts((cause, round(covers_us * ratio)) for cause, ratio in causes)
+        self._counters.fold(record, times, begin_s=begin_s, joules=joules, joules_s=joules_s)
+        held = ((pid, *(round(covers_us * ratio) for ratio in ratios)) for pid, *ratios in _held(record.processes))
+        self._held.append(Stretch(begin_s, record.t), self._holders.counts(held))
         samples = record.util_samples or ([record.util_ratio] if record.util_ratio is not None else [])
         each_s = (record.t - begin_s) / max(1, len(samples))
         for number, ratio in enumerate(samples if each_s else ()):
@@ -298,15 +311,21 @@ class DeviceHistory:
             watts=_mean(parts, watts, _LEAST_ENERGY_S),
         )
 
-    def shares(self, spans: Sequence[SteppingSpan]) -> Mapping[str | int, Sequence[float]]:
-        """By cause of lower clocks, and by process: its times, as shares of the time in these stretches."""
-        times_us, covered_s = Counter[int](), 0.0
-        for span in (Span(each.begin_s, each.end_s) for each in spans) if self._times.numbers else ():
-            times_us.update(self._counters.counts(span))
-            columns = self._counters.columns(span, ("begin_s", "end_s"))
-            covered_s += sum(columns["end_s"]) - sum(columns["begin_s"])
-        times = self._times.figures(times_us) if covered_s else {}
-        return {key: [us / 1e6 / covered_s for us in figures] for key, figures in times.items()}
+    def throttled(self, spans: Sequence[SteppingSpan]) -> tuple[tuple[str, float], ...]:
+        """Share of the time in these stretches by cause, most first; all of a record's time if that is not counted."""
+        causes = _shares(self._counters, self._causes, spans)
+        return tuple(sorted(((cause, held) for cause, (held,) in causes.items()), key=lambda each: -each[1]))
+
+    def holders(self, spans: Sequence[SteppingSpan]) -> tuple[OnGpu, ...]:
+        """The processes on it in these stretches; those of its latest record if there were none."""
+        found = _shares(self._held, self._holders, spans)
+        sums: dict[int, list[float]] = {pid: list(share) for pid, share in found.items() if share[0]}
+        for pid, *share in _held(self.latest.processes) if not sums else ():
+            sums[pid] = [sum(both) for both in zip(sums.get(pid, [0.0] * 3), share, strict=True)]
+        return tuple(
+            OnGpu(pid, present, Interval(computes, min(present, computes + unknown)))
+            for pid, (present, computes, unknown) in sums.items()
+        )
 
     def resent(self, now_s: float) -> int:
         """Packets that were sent again over PCIe in the last minute: the driver is asked once a minute."""
@@ -334,8 +353,7 @@ def gpu_rows(
     live = [process for process in run if not process.ended] or run
     latest = [device.latest for device in devices.values()]
     reported = {bare_uuid(uuid) for process in live for uuid in process.gpu_uuids}
-    shares = {uuid: device.shares(spans) for uuid, device in devices.items()}
-    held = {uuid: _processes(device.latest, shares[uuid]) for uuid, device in devices.items()}
+    held = {uuid: device.holders(spans) for uuid, device in devices.items()}
     seen = [structs.replace(gpu, pids=[*gpu.pids, *_pids(held[gpu.uuid])]) for gpu in latest]
     used = used_uuids(seen, reported, {process.pid for process in live})
     means = {uuid: device.means(spans) for uuid, device in devices.items()}
@@ -349,7 +367,7 @@ def gpu_rows(
             holders=held[uuid],
             run_pids={pid: ranks[pid] for pid in (*_pids(held[uuid]), *_pids(device.latest.processes)) if pid in ranks},
             course=device.course(course),
-            throttled=_causes(shares[uuid]),
+            throttled=device.throttled(spans),
             joules_per_step=joules.get(uuid),
             xids=tuple(device.xids),
             resent_per_min=device.resent(now_s),
@@ -362,12 +380,6 @@ def gpu_rows(
     return sorted(rows, key=lambda row: (not row.used_by_run, (at := row.latest).index, at.parent_uuid or "", at.uuid))
 
 
-def _causes(shares: Mapping[str | int, Sequence[float]]) -> tuple[tuple[str, float], ...]:
-    """The causes of lower clocks, most first."""
-    causes = ((key, held) for key, (held, *_) in shares.items() if isinstance(key, str) and held)
-    return tuple(sorted(causes, key=lambda each: -each[1]))
-
-
 def _pids(processes: Iterable[OnGpu | GpuProcess]) -> list[int]:
     return [process.pid for process in processes]
 
@@ -376,18 +388,6 @@ def _held(processes: Sequence[GpuProcess]) -> Iterator[tuple[int, float, float, 
     """By pid: 1, the share of time in which its kernels ran, and in which none was measured; an idle one has none."""
     unknown = float(not any(each.sm_ratio is not None for each in processes))
     return ((each.pid, 1.0, each.sm_ratio or 0.0, unknown) for each in processes)
-
-
-def _processes(latest: Gpu, shares: Mapping[str | int, Sequence[float]]) -> tuple[OnGpu, ...]:
-    """The processes on a GPU in a stretch of time; those of its latest record if there were none."""
-    found = [(key, *share) for key, share in shares.items() if isinstance(key, int) and share[0]]
-    sums: dict[int, list[float]] = {}
-    for pid, *share in found or _held(latest.processes):
-        sums[int(pid)] = [sum(both) for both in zip(sums.get(int(pid), [0.0] * 3), share, strict=True)]
-    return tuple(
-        OnGpu(pid, present, Interval(computes, min(present, computes + unknown)))
-        for pid, (present, computes, unknown) in sums.items()
-    )
 
 
 def _joules_per_step(
