@@ -68,6 +68,16 @@ def test_a_monitor_without_a_pid_in_here_cannot_be_named_and_what_is_no_name_is_
     assert admitted({"TUIMON_RUN": "r", "TUIMON_MONITOR": monitor}) == admits
 
 
+def test_an_open_of_the_programs_own_raises_nothing_without_yama(admitted, monkeypatch):
+    """As eventlet's, which takes the place of ``os.open``."""
+
+    def missing():
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(facts, "ptrace_scope", missing)
+    assert admitted({"TUIMON_RUN": "r"}) is None
+
+
 def test_without_yama_nothing_is_needed(admitted, monkeypatch):
     monkeypatch.setattr(facts, "ptrace_scope", lambda: 0)
     assert admitted({"TUIMON_RUN": "r"}) is None
