@@ -16,7 +16,7 @@ from tuimon.records import Frame, Place, StackGroup, StandingProcess, Standstill
 HANG = Finding(
     rule="hang",
     severity="critical",
-    headline="nothing has moved for 20 s",
+    headline="nothing has moved for 20s",
     fixes=(Fix("look at that line"),),
     where=(Place("t.py", 9, "f"),),
 )

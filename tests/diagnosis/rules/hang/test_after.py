@@ -31,7 +31,7 @@ def found(place, idle_s, **more):
 
 def test_one_that_sleeps_or_waits_for_its_thread_is_told_with_its_line():
     (sleeps,) = found(SLEEPS, 300.0)
-    assert sleeps.headline == "the training ended 5 min 20 s ago, and the process sleeps"
+    assert sleeps.headline == "the training ended 5m20s ago, and the process sleeps"
     assert (sleeps.severity, sleeps.where[0].line, sleeps.where[0].function) == ("info", 9, "main")
     (waits,) = found(WAITS, 300.0)
     assert waits.headline.endswith("waits for a thread of its own") and "daemon" in waits.action
@@ -53,7 +53,7 @@ def test_it_is_a_warning_once_it_has_held_a_gpu_for_long():
     (lately,) = found(SLEEPS, LONG_IDLE_S - 1, util=0.0)
     (long,) = found(SLEEPS, LONG_IDLE_S + 1, util=0.0)
     assert (lately.severity, long.severity) == ("info", "warning")
-    assert long.headline == "the training ended 10 min 21 s ago, and the process sleeps and holds 12 GiB of GPU memory"
+    assert long.headline == "the training ended 10m21s ago, and the process sleeps and holds 12 GiB of GPU memory"
     assert [each.severity for each in found(SLEEPS, LONG_IDLE_S + 1)] == ["info"]
 
 

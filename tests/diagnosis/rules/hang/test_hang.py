@@ -34,7 +34,7 @@ def standing(open_for_s, cpu_ratio=0.0, longest_ms=100.0, place=PLACE, stacks_se
 def test_a_step_without_end_or_cpu_hangs_and_nothing_else_counts():
     (only,) = standing(120.0)
     assert (only.rule, only.severity, only.where[0].line) == ("hang", "critical", 9)
-    assert only.headline == "nothing has moved for 2 min 0 s in backward"
+    assert only.headline == "nothing has moved for 2m00s in backward"
     assert only.evidence["longest_step_ms"] == pytest.approx(100, rel=0.01)
 
 
@@ -43,7 +43,7 @@ def test_an_error_of_its_gpu_comes_first():
     failed = Gpu(t=80.0, pid=0, index=3, uuid="GPU-3", name="H100", pids=[100], xids=[13, 79])
     lost, hang = standing(120.0, more=[failed])
     assert lost.headline == "GPU 3 has reported Xid 79: the GPU has fallen off the bus"
-    assert (hang.rule, hang.headline) == ("hang", "nothing has moved for 2 min 0 s in backward")
+    assert (hang.rule, hang.headline) == ("hang", "nothing has moved for 2m00s in backward")
     (only,) = standing(120.0, more=[structs.replace(failed, pids=[])])
     assert only.rule == "hang"
 
@@ -71,8 +71,8 @@ def test_of_other_threads_only_those_are_named_that_the_training_waits_for():
         (only,) = diagnose(one_process(waits, loop(8, {"between": 50, "backward": 50}), stands))
         return only.headline
 
-    assert headline([0, 1]) == "nothing has moved for 16 s: main() train.py:9, and a thread at fill() train.py:20"
-    assert headline([4]) == "nothing has moved for 16 s"
+    assert headline([0, 1]) == "nothing has moved for 16s: main() train.py:9, and a thread at fill() train.py:20"
+    assert headline([4]) == "nothing has moved for 16s"
 
 
 #: Where a training may stand: at what is given a minute, at a prompt, and at two lines in turn.
@@ -164,7 +164,7 @@ def test_the_collective_that_flight_recorders_show_stuck_is_named():
     late = RankCollective(3, "0:default_pg", 1203, "all_reduce")
     (only,) = ranks_standing(then=[Collectives(t=23.5, pid=0, ranks=waits), Collectives(t=24.0, pid=0, ranks=[late])])
     assert only.headline.startswith(
-        "nothing has moved in any of 4 ranks for 20 s: rank 3 has not entered all_reduce #1204, in which ranks 0-2"
+        "nothing has moved in any of 4 ranks for 20s: rank 3 has not entered all_reduce #1204, in which ranks 0-2"
         " wait; rank 3 in open() data.py:40, "
     )
     assert only.evidence["collective"] == "rank 3 has not entered all_reduce #1204, in which ranks 0-2 wait"
@@ -173,7 +173,7 @@ def test_the_collective_that_flight_recorders_show_stuck_is_named():
 def test_before_the_stacks_are_taken_it_is_reported_as_well():
     assert "hang" not in {finding.rule for finding in ranks_standing(taken=False)}
     (only,) = ranks_standing(taken=False, open_for_s=(26.0,) * 4)
-    assert only.headline.startswith("nothing has moved in any of 4 ranks for 26 s in backward")
+    assert only.headline.startswith("nothing has moved in any of 4 ranks for 26s in backward")
 
 
 def test_a_rank_that_was_stopped_or_has_ended_is_named():

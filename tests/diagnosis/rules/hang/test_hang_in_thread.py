@@ -43,7 +43,7 @@ def standing_in_thread(training, *main, is_alive=True, more=()):
 @pytest.mark.parametrize("main", [(LOOKS, SLEEPS), (SERVES,), (AT_PROMPT,)])
 def test_a_hang_is_of_the_thread_that_trains_whatever_the_main_thread_waits_for(main):
     (only,) = standing_in_thread(AT_LOCK, *main)
-    assert only.headline.startswith("nothing has moved for 17 s")
+    assert only.headline.startswith("nothing has moved for 17s")
     assert only.where[0].line == 22
 
 
@@ -74,7 +74,7 @@ def test_where_all_stacks_are_taken_the_thread_that_trains_is_the_training():
     rows = [StandingProcess(100, "trainer", None, "waiting", 0.0, None, 107)]
     taken = Standstill(t=25.5, pid=0, quiet_s=16.0, groups=groups, processes=rows)
     (only,) = standing_in_thread(AT_LOCK, LOOKS, SLEEPS, more=[taken])
-    assert only.headline == "nothing has moved for 17 s"
+    assert only.headline == "nothing has moved for 17s"
     assert [place.line for place in only.where] == [22]
     gone = structs.replace(taken, groups=groups[:1])
     assert not standing_in_thread(AT_LOCK, LOOKS, SLEEPS, more=[gone])  # it has ended

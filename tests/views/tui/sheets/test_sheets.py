@@ -279,7 +279,7 @@ READING = [
 HANG = Finding(
     rule="hang",
     severity="critical",
-    headline="nothing has moved in any of 8 ranks for 18 s: rank 5 in open() data.py:40",
+    headline="nothing has moved in any of 8 ranks for 18s: rank 5 in open() data.py:40",
     fixes=(Fix("look"),),
 )
 
