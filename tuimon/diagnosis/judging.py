@@ -67,7 +67,8 @@ def diagnose_run(session: Session, of_moment: Sequence[Finding]) -> list[Finding
 
 def _ranked(findings: Iterable[Finding], evidence: Evidence, *, with_unclaimed: bool = False) -> list[Finding]:
     left = attributed(findings, evidence, with_unclaimed=with_unclaimed)
-    return with_warnings(ranked([_graded(finding) for finding in left]), evidence)  # fixes may have been taken over
+    left = [_graded(within_share(finding)) for finding in left]  # fixes may have been taken over
+    return with_warnings(ranked(left), evidence)
 
 
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
