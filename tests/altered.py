@@ -9,6 +9,7 @@ from msgspec import structs
 
 from tests.gpu_simulator.ranks_session import records as records_of_ranks
 from tests.gpu_simulator.sessions import UUID
+from tests.gpu_simulator.training import PID
 from tests.recorded_logs import log_path
 from tuimon.records import (
     CollectiveCount,
@@ -212,6 +213,17 @@ def on_one_gpu(records: Iterable[Record]) -> Iterator[Record]:
             yield structs.replace(each, pids=pids, processes=[GpuProcess(pid, 20 << 30, 0.33) for pid in pids])
 
 
+def with_contexts(records: Iterable[Record]) -> Iterator[Record]:
+    """All ranks have a context on the first GPU, too."""
+    every = list(records)
+    pids = sorted({each.pid for each in every if isinstance(each, Process) and each.gpu_uuids})
+    for each in every:
+        if isinstance(each, Gpu) and each.index == 0:
+            more = [GpuProcess(pid, 500 << 20) for pid in pids if pid not in each.pids]
+            each = structs.replace(each, pids=pids, processes=[*each.processes, *more])  # noqa: PLW2901
+        yield each
+
+
 #: Its GPU is busy for 92 % of the steps, and for 68 %; both in float32 without TF32.
 BUSY, WAITING = "h100_guard_in_every_layer", "h100_masked_loss"
 IN_HALF = facts(parameter_dtypes=["bfloat16"], matmul_dtypes=["bfloat16"])
@@ -244,6 +256,20 @@ A100 = {
 #: By name: simulated ranks with one fact altered.
 RANKS: dict[str, Callable[[], Iterable[Record]]] = {
     "rank_locked_clocks": lambda: ranks("two losses", late={"sm_clock_mhz": 900}),
+    "rank_beside_others": lambda: ranks(
+        "two losses", late={"processes": [GpuProcess(PID + 100, 60 << 30, 0.5), GpuProcess(9, 1 << 30, 0.5)]}
+    ),
+    "rank_of_another_model": lambda: ranks(
+        "two losses",
+        late={
+            "name": "NVIDIA L4",
+            **UNCOUNTED_SMS,
+            "power_w": 70.0,
+            "power_limit_w": 72.0,
+            "power_limit_default_w": 72.0,
+        },
+    ),
+    "ranks_with_contexts": lambda: ranks("two losses", with_contexts),
     "rank_slow_link": lambda: ranks("two losses", late={"pcie_width": 8}),
     "rank_few_sms": lambda: ranks("two losses", late={"sm_ratio": 0.05}),
     "rank_dead_counters": lambda: ranks("two losses", late=DEAD_SMS),

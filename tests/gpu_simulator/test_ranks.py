@@ -189,6 +189,14 @@ def test_a_busy_gpu_of_several_ranks_is_judged_by_what_it_does_while_it_computes
             "GPU 1 runs at a low clock, and the driver names no cause (900",
             "reset the",
         ),
+        (
+            "rank_beside_others",
+            "neighbour",
+            "process 9 takes 50 % of GPU 1's time: the training may wait",
+            "choose another",
+        ),
+        ("rank_of_another_model", "compute_bound", "is waiting for the other ranks", "run tuimon trace"),
+        ("ranks_with_contexts", "compute_bound", "is waiting for the other ranks", "run tuimon trace"),
         ("rank_slow_link", "compute_bound", "is waiting for the other ranks", "run tuimon trace"),
         (
             "rank_few_sms",

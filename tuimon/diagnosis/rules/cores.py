@@ -205,14 +205,14 @@ def _benign(evidence: Evidence, demand: Demand) -> Finding | None:
 def _shared_gpu(evidence: Evidence) -> Finding | None:
     """Another program computes on the training's GPU, or another training of the run does (info).
 
-    Processes on one GPU take turns: while one computes, the other waits. On other nodes only other programs are
-    reported.
+    Processes on one GPU take turns: while one computes, the other waits. On the GPUs of other ranks only other programs
+    are reported.
     """
     for gpu in evidence.gpu.rows:
         found = _strangers(evidence, gpu, evidence.machine) or _siblings(evidence, gpu)
         if found is not None:
             return found
-    elsewhere = ((row, each) for each in evidence.machines[1:] for row in used_gpus(evidence.view, each.node))
+    elsewhere = ((row, each) for each in evidence.machines for row in used_gpus(evidence.view, each.node))
     taken = (_strangers(evidence, gpu, machine) for gpu, machine in elsewhere)
     return max(filter(None, taken), key=lambda finding: finding.share_of_step or 0.0, default=None)
 
@@ -226,7 +226,7 @@ def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | N
     """
     known, taken = [each for each in gpu.others if each.computing.low], gpu.taken_ratio
     own = sum(each.computing.low for each in gpu.holders if each.pid in gpu.run_pids)
-    steps, used = evidence.gpu.steps if machine is evidence.machine else None, utilisation(gpu)
+    steps, used = evidence.gpu.steps if gpu in evidence.gpu.rows else None, utilisation(gpu)
     idle = steps.idle if steps is not None else Interval(1.0 - used if used is not None else 0.0, 1.0)
     lost = Interval(max(0.0, min(taken, 1.0 - own) - idle.high), min(taken, 1.0 - idle.low))
     if lost.high < REPORTED:

@@ -227,8 +227,10 @@ def keeps_busy(unclaimed: Unclaimed) -> Finding | None:
     if gpu.contradiction is not None:
         return _contradicted(gpu.contradiction, evidence.gpu.trace)
     waits = any(each.rule == "straggler_rank" and (each.share_of_step or 0.0) >= LARGE for each in unclaimed.found)
-    ranks_on_one = (len({*row.run_pids.values()} - {None}) for row in evidence.gpu.rows)
-    if not gpu.is_bottleneck or waits or max(ranks_on_one, default=0) > 1:
+    at_work = (
+        {row.run_pids.get(each.pid) for each in row.holders if each.computing.high >= TINY} for row in evidence.gpu.rows
+    )
+    if not gpu.is_bottleneck or waits or max((len(ranks - {None}) for ranks in at_work), default=0) > 1:
         return None  # other findings say that it waits for one rank, or is shared by several
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].span)
     hot = evidence.hottest_in("forward") if heaviest == "forward" else None
