@@ -134,15 +134,18 @@ def page_with(rule: Rule, sections: dict[str, str]) -> Page:
 def thresholds_of(rule: Rule) -> Iterator[Threshold]:
     """The thresholds that a rule's code names, also through rules and evidence that it uses; then its needs'."""
     reached = [(each.__module__, each.__name__) for each in (rule.judge, rule.of_unclaimed) if each is not None]
-    for module, name in reached:
-        nodes = ast.walk(_definitions(module)[name]) if name in _definitions(module) else ()
+    for module, reached_name in reached:
+        nodes = ast.walk(_definitions(module)[reached_name]) if reached_name in _definitions(module) else ()
         for *_, used in sorted((each.lineno, each.col_offset, each.id) for each in nodes if isinstance(each, ast.Name)):
             value = getattr(sys.modules[module], used, None)
             if isinstance(value, Threshold):
                 yield value
-            home = value.__module__ if isinstance(value, FunctionType) else module
-            if (home, used) not in reached and home.startswith(_OF_RULES):
-                reached.append((home, used))
+            rows = value if isinstance(value, list) else ()  # a table to which decorators add functions
+            for function in (value, *(part for row in rows for part in row)):
+                is_function = isinstance(function, FunctionType)
+                home, name = (function.__module__, function.__name__) if is_function else (module, used)
+                if (home, name) not in reached and home.startswith(_OF_RULES):
+                    reached.append((home, name))
     for need in rule.needs:
         yield from need.thresholds
 
