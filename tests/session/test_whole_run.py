@@ -71,6 +71,14 @@ def test_a_run_that_ends_within_a_window_is_as_fast_as_before(late):
     assert whole.steps.per_second == pytest.approx(10)
 
 
+def test_steps_that_are_known_late_took_the_time_of_earlier_windows():
+    """As of a library whose first updates are only seen to be steps once it has fetched again."""
+    unknown = [steps(t, {"eval": 500}, count=0, eval_count=1, backwards=9) for t in range(1, 5)]
+    late = steps(5, {"backward": 100}, count=30, first_step_s=0.0)
+    whole = one_process(unknown, late, loop(range(6, 11), {"backward": 100})).over("whole").of(100)
+    assert (whole.totals.steps, whole.totals.sums.span_s) == (80, 10.0)
+
+
 def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_after_it():
     """Without a DataLoader a step ends with its update, but only the next backward, or the end, shows that it has."""
     opened = steps(31, {}, count=0, first_index=300, backwards=1, updates=1, gc_ns=2 * MS, gc_count=1)

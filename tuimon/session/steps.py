@@ -336,6 +336,7 @@ class StepStats:
                 self._unused_s = max(0.0, span_s - (stretch.total_ns + stretch.eval_ns) / 1e9)
         if is_first and record.count:
             self._first, self._first_is_partial = stretch_of(record), record.slowed > 0
+            self._series.keep_apart(min(self.begin_s or math.inf, self._first.begin_s))
             self._series.keep_apart(self._first.begin_s)
             self._series.keep_apart(self._first.end_s)
         slowest = record.slowest
@@ -507,10 +508,12 @@ class StepStats:
         return Span(self._first.end_s if self._first_was_warmup() else begin_s, self._last_step_s)
 
     def _run_begin_s(self) -> float:
-        """When the windows begin that ``over`` covers."""
-        if self._first is None:
+        """When the windows of ``over`` begin: with the loop, whose first steps may be known some windows late."""
+        if self._first is None or self.begin_s is None:
             return Span().begin_s
-        return self._first.end_s if self._first_was_warmup() else self._first.begin_s
+        if self._first_was_warmup():
+            return self._first.end_s
+        return self._first.begin_s if self._first_is_partial else min(self.begin_s, self._first.begin_s)
 
     def _first_was_warmup(self) -> bool:
         """True if the first window's steps are longer than those of the rest of the run."""
