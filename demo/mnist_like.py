@@ -175,7 +175,7 @@ def main() -> None:
             print(f"epoch {epoch}  test accuracy {accuracy:.1%}", flush=True)
         if budget.spent():
             break
-    print(f"done: {budget.done} steps, {watch.step_ms():.2f} ms per step")
+    print(f"done: {budget.done} steps, median {watch.step_ms():.2f} ms")
     watch.write(args.truth)
 
 

@@ -114,7 +114,7 @@ def main() -> None:
                 break
         if budget.spent():
             break
-    print(f"done: {budget.done} steps, {watch.step_ms():.1f} ms per step")
+    print(f"done: {budget.done} steps, median {watch.step_ms():.1f} ms")
     watch.write(args.truth)
 
 

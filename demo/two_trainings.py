@@ -65,7 +65,7 @@ def train_both(args: argparse.Namespace) -> int:
             return max(abs(code) for code in codes)
         measured = {name: json.loads(path.read_text()) for name, path in truths.items()}
     for name, truth in measured.items():
-        print(f"{name:>6}  {truth['steps']} steps, {truth['median_ms']:.2f} ms per step")
+        print(f"{name:>6}  {truth['steps']} steps, median {truth['median_ms']:.2f} ms")
     cores = len(os.sched_getaffinity(0))
     print(f"{2 * args.threads} threads on {cores} cores")
     if args.truth:

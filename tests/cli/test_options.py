@@ -46,6 +46,11 @@ def test_help_names_every_command_in_one_line(call):
         assert any(line.split() == [name, *text.split()] for line in out.splitlines())
 
 
+def test_help_before_a_command_is_that_of_the_command(call):
+    assert call("help", "report").out == call("report", "--help").out
+    assert "Did you mean tuimon attach?" in call("help", "atach").err
+
+
 @pytest.mark.parametrize(
     ("argv", "says"),
     [

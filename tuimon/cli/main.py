@@ -80,6 +80,8 @@ def _dispatch(argv: Sequence[str]) -> int:
         code: int = command.main(list(argv[1:]))
         sys.stdout.flush()
         return code
+    if first == "help" and len(argv) > 1:
+        return _dispatch([argv[1], "--help"])
     if first in ("-h", "--help", "help"):
         print(help_text(), end="", flush=True)
         return 0

@@ -72,6 +72,16 @@ async def test_digits_hide_and_show_panes(key, name):
         assert visible(app) == ALL
 
 
+async def test_a_digit_shows_a_pane_without_room_alone():
+    async with running(streams.input_bound(5), size=(80, 24)) as (app, pilot):
+        before = visible(app)
+        assert "output" not in before
+        await pilot.press("3")
+        assert visible(app) == {"verdict", "output"} and app.focused is app.board.output
+        await pilot.press("3")
+        assert visible(app) == before
+
+
 async def test_zoom_and_back():
     async with running(streams.input_bound(5)) as (app, pilot):
         await pilot.press("up", "z")  # without a focus, an arrow goes to the threads

@@ -302,6 +302,8 @@ class TuimonApp(TerminalApp[AppOutcome]):
         found = blamed(session, self.monitor.findings) if row is None and not is_open else None
         if found is not None:
             row, place = found
+        if not is_open:
+            profile.phase = None
         self.board.zoom("profile")
         profile.open(mode, row, session, place=place, closeup=self.monitor.closeup)
         self.screen.set_focus(profile)

@@ -356,10 +356,15 @@ class Board(Widget):
         return self._boxes.get(name)
 
     def toggle(self, name: str) -> None:
-        """Hide a pane, or show it again."""
+        """Hide a pane, or show it again; one that has no room beside the others is shown alone."""
+        pane = next(pane for pane in self.panes if pane.id == name)
         if name == "loaders":
             self._loaders_chosen = self.box(name) is None
-        else:
+        elif name in self._shown and self.box(name) is None and not self.zoomed and pane.can_focus:
+            self.zoom(name)
+            self.screen.set_focus(pane)
+            return
+        elif name != self.zoomed:
             self._shown ^= {name}
         self.zoom(None)
 

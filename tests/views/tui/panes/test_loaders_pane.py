@@ -6,14 +6,25 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from tests.session.records import MS, extend, frames, hot_lines, one_process, process, session_of, stacks, threads
+from tests.session.records import (
+    MS,
+    extend,
+    frames,
+    header,
+    hot_lines,
+    one_process,
+    process,
+    session_of,
+    stacks,
+    threads,
+)
 from tests.session.stacks import profiles
 from tests.views import streams
 from tests.views.playback import MAIN
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
 from tuimon.native_code import NativeUse
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice, ThreadFaults
+from tuimon.records import Exit, Loader, LoaderFacts, LoaderWorker, Notice, ThreadFaults
 from tuimon.session.session import Session
 from tuimon.session.threads import ThreadRow
 from tuimon.views.report.report import loaders_of, parts_of
@@ -186,6 +197,15 @@ def test_no_notice_denies_samples_that_there_are(covered, is_shown):
         extend(session, frames(("train.py", 1, "f")), stacks(3.0, ([0], 20)))
     notes = ThreadsPane().collect(parts_of(session.shown()), ()).notes
     assert any(text in note for note in notes) == is_shown
+
+
+@pytest.mark.parametrize(
+    ("end", "says"), [((), "no thread seen yet"), ((Exit(t=2.0, pid=0, exit_code=1),), "no thread seen")]
+)
+def test_without_threads_it_says_whether_any_may_come(end, says):
+    pane = ThreadsPane()
+    state = pane.collect(parts_of(session_of(header(), *end).shown()), ())
+    assert text_of(pane.draw(state, 80, 5)[1]).strip() == says
 
 
 # -- helpers share rows; what trains and loads keeps its own

@@ -40,6 +40,16 @@ async def test_h_and_c_show_two_views_of_one_thread():
         assert not profile.display and app.focused is None and app.board.step.display
 
 
+async def test_opened_again_it_shows_all_phases():
+    async with running(play()) as (app, pilot):
+        await pilot.press("h", "f")
+        of_data = text(app, "profile")
+        await pilot.press("c", "h")
+        assert text(app, "profile") == of_data
+        await pilot.press("escape", "h")
+        assert "model.py:21" not in of_data and "model.py:21" in text(app, "profile")
+
+
 async def test_t_widens_the_scope():
     async with running(play()) as (app, pilot):
         await pilot.press("down", "h")

@@ -213,7 +213,7 @@ def apart(parts: Iterable[Sequence[Line]]) -> list[Line]:
 def notes_lines(notes: Sequence[str], width: int, height: int) -> list[Line]:
     """Notes at the bottom of ``height`` rows, whole, in about a third of them.
 
-    A note that does not fit is left out, unless it is the first.
+    A note that does not fit is left out, unless it is the first, which is cut.
     """
     room = max(height // 3, 2)
     rows: list[Line] = []
@@ -222,7 +222,8 @@ def notes_lines(notes: Sequence[str], width: int, height: int) -> list[Line]:
         if rows and len(rows) + len(more) > room:
             break
         rows += more
-    return rows[: max(height - 2, 1)]
+    most = max(height - 2, 1)
+    return rows if len(rows) <= most else [*rows[: most - 1], clip((*rows[most - 1], Span(" …", "dim")), width)]
 
 
 def paragraph(text: str, width: int, role: str = "", indent: int = 0) -> list[Line]:

@@ -231,7 +231,7 @@ class OutputPane(MovingPane[OutputState]):
     def draw(self, state: OutputState, width: int, height: int) -> list[Line]:
         notes = [clip(line((state.note, "dim")), width)] if state.note else []
         if not state.has_output:
-            why = "not captured: the process writes to its own terminal" if state.mode == "attach" else "not recorded"
+            why = "not captured: it goes where the training was started" if state.mode == "attach" else "not recorded"
             note = line((" · ", "faint"), (state.note, "text")) if state.note else ()
             return [clip((*line(("Output ", "text bold"), (why, "dim")), *note), width)]
         room = height - len(notes)

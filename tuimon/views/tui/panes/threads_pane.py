@@ -193,6 +193,7 @@ class ThreadsState(NamedTuple):
     rows: tuple[ThreadRow, ...]
     notes: tuple[str, ...]
     processes: tuple[Process, ...] = ()
+    ended: bool = False  # the run
 
 
 class ThreadsPane(MovingPane[ThreadsState]):
@@ -222,7 +223,9 @@ class ThreadsPane(MovingPane[ThreadsState]):
         if sampling is not None and (sampling.coverage_ratio or 0.0) >= NEARLY_ALL:  # no notice says "no samples" then
             notices = [notice for notice in notices if (notice.source, notice.level) != ("stacks", "warning")]
         notes = [advice(notice.message, notice.hint) for notice in notices]
-        return ThreadsState(tuple(now.view.threads()), tuple(notes), tuple(now.session.processes()))
+        session = now.session
+        rows, processes = tuple(now.view.threads()), tuple(session.processes())
+        return ThreadsState(rows, tuple(notes), processes, ended=session.exit is not None)
 
     def shown(self) -> Sequence[ThreadRow]:
         """The threads that pass the filter, sorted, and helpers that are alike as one."""
@@ -247,7 +250,8 @@ class ThreadsPane(MovingPane[ThreadsState]):
             pattern = f" “{plain(self.filter_text)}” "
             no_match = line(("no thread matches", "dim"), (pattern, "text"), ("(Esc clears)", "dim"))
             is_filtered = bool(state.rows and self.filter_text)
-            lines.append(no_match if is_filtered else line(("no thread seen yet", "dim")))
+            none_seen = line((f"no thread seen{'' if state.ended else ' yet'}", "dim"))
+            lines.append(no_match if is_filtered else none_seen)
         return [*padded(lines, max(height - len(notes), len(lines))), *notes]
 
     def rows_wanted(self, width: int, most: int) -> int:

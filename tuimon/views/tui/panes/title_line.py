@@ -70,9 +70,9 @@ def title_items(now: Parts) -> list[TitleItem]:
     session, end = now.session, now.session.exit
     pid, gpus, header, process = now.own.pid, now.view.gpus(), session.header, session.process(now.own.pid)
     elapsed = None
-    if header is not None:  # since the process of the run started, if that is known; else since tuimon began to watch
+    if header is not None:  # since the run started; after attach, since the process did, if that is known
         since_s = header.moment_s(process.start_unix_s) if process is not None else header.t
-        elapsed = max(session.now_s - since_s, 0.0)
+        elapsed = max(session.now_s - min(since_s, header.t), 0.0)
     items: list[TitleItem] = [
         (0, started_program((session.header or now.own.process).command) or ABSENT, "strong"),
         (7, _gpu_model(gpus) or "", "text"),

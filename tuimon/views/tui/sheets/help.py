@@ -35,7 +35,7 @@ The report
   e    | export a report (JSON, text) and a screenshot (SVG) into the current folder
 
 The screen
-  1 2 3 4 5 6 | hide or show step, GPU, output, threads, verdict, loaders
+  1 2 3 4 5 6 | hide or show step, GPU, output, threads, verdict, loaders; one without room is shown alone
   Tab         | next pane; arrows, PageUp and PageDown move in it
   z  Enter    | the focused pane alone; Esc goes back; Enter shows a thread in full
   /           | only threads that contain a text; Esc clears it
