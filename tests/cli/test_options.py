@@ -48,7 +48,7 @@ def test_help_names_every_command_in_one_line(call):
 
 def test_help_before_a_command_is_that_of_the_command(call):
     assert call("help", "report").out == call("report", "--help").out
-    assert "Did you mean tuimon attach?" in call("help", "atach").err
+    assert "Did you mean tuimon attach?" in call("help", "atach", code=2).err
 
 
 @pytest.mark.parametrize(
