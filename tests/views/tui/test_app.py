@@ -412,7 +412,7 @@ def attached(hooks):
 async def test_the_key_is_offered_says_what_it_does_and_does_it():
     hooks = Hooks()
     async with running(attached(hooks)) as (app, pilot):
-        assert any("I measures them" in notice.message for notice in notices(app))
+        assert any("press I to measure them" in notice.message for notice in notices(app))
         await pilot.press("I")
         shown = " ".join(text_of(row).strip() for row in app.screen.text.lines)
         assert isinstance(app.screen, InjectDialog) and "stops the training for about 0.1 s" in shown
