@@ -128,7 +128,9 @@ class TuimonApp(TerminalApp[AppOutcome]):
         self._show()
         self.set_interval(self._refresh_s, self.tick)
         if self.monitor.hooks is not None and self.monitor.hooks.are_missing():
-            self.notify("no markers: phases are inferred from samples; press I to measure them", markup=False, timeout=10)
+            self.notify(
+                "no markers: phases are inferred from samples; press I to measure them", markup=False, timeout=10
+            )
 
     def on_unmount(self) -> None:
         """Wake up at signals no longer."""
