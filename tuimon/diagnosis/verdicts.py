@@ -37,7 +37,7 @@ SAME_RATIO = 1.1
 #: A longer time between two records counts for no finding, because nothing was recorded in it.
 _UNRECORDED_S = 60.0
 #: A run with more ranks than this is judged less often, in proportion: one rank takes about 0.15 ms to judge.
-RANKS_EACH_S = 10
+RANKS_EACH_S = 16
 
 
 class Hysteresis:
