@@ -212,8 +212,7 @@ def cells_of(evidence: Evidence) -> Cells:
     evaluated = 1.0 - evidence.phases.part_of_time
     rows = {row.name: row for row in evidence.phases.rows}
     steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in STEP_PHASES if name in rows]
-    cells = [cell for phase in steps for cell in phase]
-    cells = scaled(Cells(cells).normalized, 1.0 - evaluated)
+    cells = scaled(Cells(cell for phase in steps for cell in phase).normalized, 1.0 - evaluated)
     cells += _of_phase(evidence, "eval", evaluated, None)
     # garbage collections begin where objects are made: at calls that samples show, else in Python
     unknown = max(0.0, (evidence.collecting or 0.0) - sum(cell.share for cell in cells if cell.doing == "gc"))
@@ -407,9 +406,8 @@ def assign_time(
         between = Interval(max(0.0, cell.interval.low - high), max(0.0, cell.interval.high - low))
         left.append(replace(cell, share=cell.share * (1.0 - amount / room), bounds=between))
     for phase, share in taken.items():
-        left.append(
-            Cell(phase, doing, amount * share / room, _taken(amount, share, room), via=via, node=node, basis="measured")
-        )
+        bounds = _taken(amount, share, room)
+        left.append(Cell(phase, doing, amount * share / room, bounds, via=via, node=node, basis="measured"))
     return left
 
 
@@ -455,9 +453,8 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
         cells = assign_time(cells, starting, _is_data, "start")
     workers, loader = evidence.data.workers, evidence.data.loader
     if loader is not None and loader.wait_ms and evidence.data.is_held_back:
-        cells = assign_time(
-            cells, (loader.held_ms or 0.0) / loader.wait_ms * in_data, _awaits_batch, "order", ("batch",)
-        )
+        held = (loader.held_ms or 0.0) / loader.wait_ms * in_data
+        cells = assign_time(cells, held, _awaits_batch, "order", ("batch",))
     found: list[Cell] = []
     awaits = Cells(cells).where(phase={"data"}, doing={"thread", "message"})
     for cell in cells:
@@ -475,10 +472,10 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
     """Divides a wait for data from other threads or processes by their work.
 
-    What the work of processes does not explain is a wait for messages. ``awaited``: share of the time in all such
-    waits.
+    What the work of processes does not explain is a wait for messages. ``awaited``: the share of all such waits.
     """
-    threads = Samples.joined(samples.where(works) for samples in evidence.others.values())
+    others = Samples.joined(evidence.others.values())
+    threads = others.where(works)
     processes, pool = evidence.data.data_processes, evidence.data.pool
     uses_more = processes.number * (processes.cpu_ratio or 0.0) > (pool.cpu_ratio if pool is not None else 0.0)
     if uses_more or (wait.doing == "message" and processes.number):
@@ -488,11 +485,8 @@ def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
     if threads.total:
         return _of_samples(_part(wait, 1.0, "batch", "thread"), threads, _doing_of_maker)
     # a thread that is only ever seen to wait, in code of the user's or for messages, passes on what comes from outside
-    only_waits = any(
-        each.part(lambda node: node.place is not None or node.activity in ("message", "connection"))
-        for each in evidence.others.values()
-    )
-    return [replace(wait, doing="pace" if wait.doing == "message" or only_waits else "lock")]
+    passes_on = others.part(lambda node: node.place is not None or node.activity in ("message", "connection"))
+    return [replace(wait, doing="pace" if wait.doing == "message" or passes_on else "lock")]
 
 
 def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
@@ -530,8 +524,7 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
         late_part = min(1.0, (late.row.late_ratio or 0.0) * in_steps / total)
         node = _most_frequent(other.samples.where(phase=late.phase))
     delays = [row.thread.delay_ratio or 0.0 for row in rows if row.pid != evidence.pid]
-    for_core = min(1.0, _COME_LATE * max(delays, default=0.0) * in_steps / total) if total else 0.0
-    for_core = min(1.0 - late_part, for_core)
+    for_core = min(1.0 - late_part, _COME_LATE * max(delays, default=0.0) * in_steps / total) if total else 0.0
     for cell in cells:
         if cell.doing == "rank":
             done = _doing_of(evidence)(node) if node is not None else "own"

@@ -137,6 +137,11 @@ class OnCores(NamedTuple):
     busy: float = 0.0  # in which the thread that trains ran or wanted to
 
 
+def _without_collections(record: Steps) -> Steps:
+    """The window as if its collections had not been measured: they may be of imports and set-up."""
+    return replace(record, gc_ns=None, gc_count=0, gc_longest_ns=0) if record.gc_count else record
+
+
 def stretch_of(record: Steps, on_cores: OnCores = OnCores()) -> StepStretch:  # noqa: B008  (immutable)
     phases_ns = dict.fromkeys(PHASE_COLUMNS, 0)
     for phase in record.phases:
@@ -359,8 +364,7 @@ class StepStats:
 
         In a log without these times the loop began inside the window, at most one step before those that it counts.
         """
-        if record.gc_count:
-            record = replace(record, gc_ns=None, gc_count=0, gc_longest_ns=0)
+        record = _without_collections(record)
         if self._first_backward_s is None and record.backwards:
             self._first_backward_s = (
                 record.t - record.window_s if record.first_backward_s is None else record.first_backward_s
@@ -381,7 +385,7 @@ class StepStats:
         """A window in which a process that has replaced itself trains again, without collections of its set-up."""
         if record.first_step_s is not None:
             self.restarted_s += max(0.0, record.first_step_s - self._last_step_s)
-        return replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
+        return _without_collections(record)
 
     @property
     def trains(self) -> bool:
