@@ -123,7 +123,9 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     first_step_s: Moment | None = None  # when the first step of all began; only in the record that covers it
     last_step_s: Moment | None = None  # when the last of these steps ended, if that was before the window
     dropped: Count = 0  # markers that were overwritten before tuimon read them
-    gc_ns: Count | None = None  # garbage collector's pauses of at least 0.5 ms on any thread, summed
+    # garbage collector's pauses of at least 0.5 ms on any thread, summed; one after the last of these steps is in the
+    # next record
+    gc_ns: Count | None = None
     gc_count: Count = 0  # number of these pauses
     gc_longest_ns: Count = 0
     samples: Count | None = None  # training samples in all these steps, if the program passes them to ``tuimon.step``

@@ -157,6 +157,13 @@ def test_pauses_of_the_garbage_collector_are_summed_and_of_no_loop():
     assert [r.gc_ns for r in without] == [0, 0]
 
 
+def test_collections_after_the_last_step_of_a_window_are_in_the_next_one():
+    """``gc.collect()`` after a training is of no step, even if it begins in the window in which the last one ended."""
+    pauses = [(10 * SECOND + at * MS, layout.GC_PAUSE, 2, 5 * MS) for at in (100, 700, 900)]
+    _, records = follow(sorted(markers(PLAIN * 30, start_ns=10 * SECOND) + pauses), 12 * SECOND)
+    assert [(record.count, record.gc_count) for record in records] == [(29, 1), (0, 2)]
+
+
 def test_what_the_program_said_of_steps_before_the_first_window_is_in_no_record():
     long_ago = [(10 * SECOND, layout.STEP_SIZE, layout.STEP_SAMPLES, 32), (10 * SECOND + MS, layout.GC_PAUSE, 2, MS)]
     long_ago += markers(PLAIN * 5, start_ns=11 * SECOND)

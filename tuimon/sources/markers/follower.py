@@ -236,7 +236,7 @@ class RingFollower:
         """Handle a marker that is not a boundary of its thread's loop."""
         # of no loop: a collection stops all threads, torch.compile's work is reported later, lost markers may be of any
         if kind == layout.GC_PAUSE:
-            self._recorder.add_pause(value)
+            self._recorder.add_pause(time_ns, value)
             return
         if kind == layout.COMPILER:
             self._compiler.add_marker(flag, value)

@@ -142,7 +142,7 @@ class StepsRecorder:
         self.first_step_ns: int | None = None  # end of the window that held it
         self._pid = pid
         self._reports_gc = reports_gc
-        self._pauses_ns: list[int] = []  # of the garbage collector, in this window
+        self._pauses: list[tuple[int, int]] = []  # of the garbage collector: end and length, in ns
         self._counted = CountedPhases()
         self._has_backward = False  # whether a record has held the first
         self._sizes: dict[int, int] = {}  # samples and tokens of this window's steps, by the flag of STEP_SIZE
@@ -152,15 +152,15 @@ class StepsRecorder:
         if flag in (layout.STEP_SAMPLES, layout.STEP_TOKENS):
             self._sizes[flag] = min(self._sizes.get(flag, 0) + count, _MOST)
 
-    def add_pause(self, length_ns: int) -> None:
-        """Add a pause of the garbage collector."""
+    def add_pause(self, time_ns: int, length_ns: int) -> None:
+        """Add a pause of the garbage collector, which ended at a moment."""
         self._reports_gc = True
         if length_ns <= 3600e9:  # a longer pause is damage
-            self._pauses_ns.append(length_ns)
+            self._pauses.append((time_ns, length_ns))
 
     def skip_past(self) -> None:
         """Drop what was added until now: it belongs to no window."""
-        self._pauses_ns.clear()
+        self._pauses.clear()
         self._sizes.clear()
 
     def record(
@@ -187,7 +187,10 @@ class StepsRecorder:
             self._has_backward, first_backward_s = True, began_ns / 1e9
         if self.first_step_ns is None and ended:
             self.first_step_ns, first_step_s = end_ns, max(0, ended[0].end_ns - ended[0].total_ns) / 1e9
-        pauses_ns, self._pauses_ns = self._pauses_ns, []
+        # a collection after the last step is of the next one, if there is one
+        until_ns = last_ns if last_ns is not None else end_ns
+        pauses_ns = [length_ns for time_ns, length_ns in self._pauses if time_ns <= until_ns]
+        self._pauses = [pause for pause in self._pauses if pause[0] > until_ns]
         sizes, self._sizes = self._sizes, {}
         return Steps(
             t=end_ns / 1e9,
