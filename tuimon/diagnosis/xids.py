@@ -17,6 +17,7 @@ _KERNEL = (
     " other GPUs, have this one tested"
 )
 RESET_LATER = "save a checkpoint, and reset this GPU when nothing uses it (nvidia-smi --gpu-reset)"
+_NVLINK = f"reset the GPUs at both ends (nvidia-smi nvlink -e shows the link); {CONNECTION}"
 _UNKNOWN = "look up that number among NVIDIA's Xid errors, and see dmesg"
 
 
@@ -33,20 +34,32 @@ _XIDS = {
     31: Xid("a kernel accessed memory that it does not own", _KERNEL, "warning"),
     43: Xid("the GPU stopped a process's work", _KERNEL, "warning"),
     45: Xid("work was taken off the GPU: its process was ended", "change nothing if that was meant to end", "benign"),
+    46: Xid("the GPU stopped working", RESET, "critical"),
     48: Xid("memory error that could not be corrected", RESET, "critical"),
     61: Xid("the GPU's microcontroller reported a fault", RESET, "critical"),
     62: Xid("the GPU's microcontroller halted", RESET, "critical"),
     63: Xid("faulty memory is taken out of use", RESET_LATER, "warning"),
     64: Xid("faulty memory could not be taken out of use", REPLACE, "critical"),
-    74: Xid(
-        "NVLink error", f"reset the GPUs at both ends (nvidia-smi nvlink -e shows the link); {CONNECTION}", "critical"
-    ),
+    69: Xid("a kernel called the GPU in a way that it does not support", _KERNEL, "warning"),
+    74: Xid("NVLink error", _NVLINK, "critical"),
     79: Xid("the GPU has fallen off the bus", f"restart the machine; {CONNECTION}", "critical"),
     92: Xid("many corrected memory errors", REPLACE, "warning"),
     94: Xid("memory error, contained to one process", RESET_LATER, "warning"),
     95: Xid("memory error, not contained: reset the GPU", RESET, "critical"),
+    109: Xid("the GPU could not change to another program's work in time", RESET, "critical"),
     119: Xid("the GPU's system processor does not answer", RESET, "critical"),
     120: Xid("the GPU's system processor failed", RESET, "critical"),
+    121: Xid("corrected errors on the link to the CPU (C2C)", RESET_LATER, "info"),
+    137: Xid("a kernel accessed memory of another GPU that it does not own", _KERNEL, "warning"),
+    140: Xid("memory errors, after which faulty memory could not be taken out of use", RESET, "critical"),
+    143: Xid("the GPU could not be initialized", RESET, "critical"),
+    # of Blackwell: not all of them are fatal
+    **dict.fromkeys(range(144, 151), Xid("NVLink error", _NVLINK, "warning")),
+    154: Xid("another error calls for a reset or a restart", "do what dmesg says: it names the recovery", "warning"),
+    158: Xid("the GPU did not answer in time", RESET, "critical"),
+    167: Xid("the PCIe link did not answer in time", f"restart the machine; {CONNECTION}", "critical"),
+    171: Xid("memory error that could not be corrected", RESET, "critical"),
+    172: Xid("error in the GPU's caches that could not be corrected", RESET, "critical"),
 }
 
 

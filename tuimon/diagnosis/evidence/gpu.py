@@ -65,7 +65,7 @@ SLOW_PCIE = Threshold(
     " on an H100",
 )
 #: Least share of a copy's rate that PCIe counters show: 2.0 of 5.5 GB/s on an H100.
-_COUNTED = 1 / 3
+COUNTED = 1 / 3
 #: Bytes a second of one PCIe lane, by generation (https://en.wikipedia.org/wiki/PCI_Express#Comparison_table).
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 #: Files of torch whose functions wait for values themselves: torch.unique(x), F.one_hot(x).
@@ -253,9 +253,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             time=time._replace(idle=idle, phases=phases),
             step_ms=step_ms,
             contradiction=None if agree or by_counters is None else (by_events, by_counters),
-            wide_because=why_wide(idle, by_counters, self.rows, self.copying_at_most, self.is_shared)
-            if agree
-            else None,
+            wide_because=why_wide(idle, by_counters, are_shared=self.is_shared) if agree else None,
             untimed=untimed,
             sm_ratio=mean_of_known(means.sm_ratio for _, means in counted),
             power_ratio=mean_of_known(_part(means.power_w, gpu.power_limit_w) for gpu, means in counted),
@@ -278,7 +276,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         copying, error, sampled = 0.0, 0.0, self.copying_at_most
         for row, means in known:  # by samples and PCIe counters
             peak = pcie_peak(row.latest.pcie_generation, row.latest.pcie_width)
-            slowest = min(SLOW_PCIE, _COUNTED * peak) if peak is not None else SLOW_PCIE
+            slowest = min(SLOW_PCIE, COUNTED * peak) if peak is not None else SLOW_PCIE
             shares = [sum(rates) / slowest] if (rates := pcie_rates(row, means)) else []
             shares += [sampled] if sampled is not None else []
             in_steps = means.steps_ratio or 1.0
@@ -485,22 +483,17 @@ def pcie_rates(gpu: GpuRow, figures: GpuMeans | Gpu) -> list[float]:
     return known if len(known) == len(rates) and max(known) and not gpu.latest.c2c else []
 
 
-def why_wide(
-    idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], copying: float | None, are_shared: bool
-) -> str | None:
+def why_wide(idle: Interval, counters: Interval | None, *, are_shared: bool) -> str | None:
     """Why the bounds are far apart; None if they are close.
 
-    ``counters``: the bounds by NVML's utilisation. ``copying``: the most of all time in copies, by samples.
-    ``are_shared``: other processes may compute on the GPUs.
+    ``counters``: the bounds by NVML's utilisation, which are as far apart at least. ``are_shared``: other processes may
+    compute on the GPUs.
     """
     if idle.width < LARGE:
         return None
-    reasons = []
+    reason = "NVML does not count copies, which may take all the time without a kernel"
     if counters is None:
-        reasons.append("NVML's utilisation is not known")
-    else:
-        if are_shared:
-            reasons.append("NVML counts other processes as busy")
-        if copying is None and not any(pcie_rates(row, row.latest) for row in gpus):
-            reasons.append("NVML does not count copies, which may take all the time without a kernel")
-    return f"{'; '.join(reasons or ['launches hardly run ahead'])}; tuimon trace measures the idle time"
+        reason = "NVML's utilisation is not known"
+    elif are_shared:
+        reason = "NVML counts other processes as busy"
+    return f"{reason}; tuimon trace measures the idle time"

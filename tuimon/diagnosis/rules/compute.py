@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Iterator
 
@@ -11,7 +10,7 @@ from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import decomposes, in_inner_loop
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, EditName, Finding, Fix, leading, new_finding
-from tuimon.diagnosis.line_text import at_hot, in_library
+from tuimon.diagnosis.line_text import at_hot, idle_part, in_library
 from tuimon.diagnosis.rule import is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
 from tuimon.diagnosis.step_model import TAKES_ERROR, without, without_cost, without_if_sure
@@ -21,7 +20,7 @@ from tuimon.records import MODEL, OptimizerFacts
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import percent
-from tuimon.threshold import MIN_SAMPLES, REPORTED, UNUSUAL, Threshold
+from tuimon.threshold import MIN_SAMPLES, UNUSUAL, Threshold
 from tuimon.torch_code import elementwise_update, multiplies
 
 FLOAT32_TAKES = Threshold(
@@ -91,7 +90,7 @@ def _setting(
         if cause == "anomaly":  # samples do not show how it checks the gradients
             fix = fix.with_open_gain
     elif cause == "float64":  # the gain depends on the GPU model
-        fix = Fix(action, changes_training=True).with_upper_bound(math.inf if share >= REPORTED else None)
+        fix = without_if_sure(evidence, action, Interval(0.0, share), changes_training=True)
     else:  # the CPU submits more work sooner
         low, high = Interval.around(share * (1.0 - takes), share * error)
         fix = without_if_sure(evidence, action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
@@ -128,14 +127,15 @@ def _types(evidence: Evidence) -> Iterator[Finding]:
         decomposes
     )
     if process.parameter_dtypes == ["float64"] and not needs_digits:
-        share = evidence.phases.share_of(*MODEL, "optimizer") if gpu is None else 1.0 - gpu.idle.high
-        at_least = "" if gpu is None else "at least "
+        busy = Interval.around(evidence.phases.share_of(*MODEL, "optimizer"))
+        if gpu is not None:
+            busy = Interval(1.0 - gpu.idle.high, 1.0 - gpu.idle.low)
         yield _setting(
             evidence,
             "float64",
-            f"the parameters are float64: computing with them takes {at_least}{percent(share)} of each step",
+            f"the parameters are float64: computing with them takes {idle_part(busy)} of each step",
             _FLOAT32,
-            share,
+            busy.high,
             takes=FLOAT32_TAKES,
             error=TAKES_ERROR,
         )

@@ -16,6 +16,9 @@ from tuimon.records import Throttle
         ({"xids": [79]}, "critical", "has reported Xid 79: the GPU has fallen off the bus", "restart the machine"),
         ({"xids": [31]}, "warning", "Xid 31: a kernel accessed memory that it does not own", "compute-sanitizer"),
         ({"xids": [45]}, "benign", "Xid 45: work was taken off the GPU", "change nothing"),
+        ({"xids": [109]}, "critical", "Xid 109: the GPU could not change to another program's work", "reset it"),
+        ({"xids": [121]}, "info", "Xid 121: corrected errors on the link to the CPU", "when nothing uses it"),
+        ({"xids": [149]}, "warning", "Xid 149: NVLink error", "reset the GPUs at both ends"),
         ({"xids": [999]}, "warning", "Xid 999: an error that tuimon does not know", "look up that number"),
         ({"xids": [48, 63, 45]}, "critical", "Xid 48: memory error that could not be corrected", "reset it"),
         ({"ecc_errors": 3}, "warning", "has had 3 uncorrected memory errors", "reset it"),
@@ -92,7 +95,7 @@ def test_each_remedy_has_its_own_gain_and_what_is_normal_is_none():
     both = [Throttle("thermal (hardware)", 0.75), Throttle("power cap", 0.25)]
     heat, link = held(**{**HOT, "throttled": both}, **LINK, pcie_rx_bytes_per_s=2e9).fixes
     assert (heat.action.partition(":")[0], heat.gain.high) == ("check the cooling", pytest.approx(1.6))
-    assert (link.action.partition(",")[0], link.gain.high) == ("check the card's seat", pytest.approx(1.285, rel=0.01))
+    assert (link.action.partition(",")[0], link.gain.high) == ("check the card's seat", pytest.approx(3.0, rel=0.01))
 
 
 def test_clocks_that_are_low_for_no_reason_are_told():

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis import xids
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import READINGS, is_free, pcie_peak, runs_nothing, utilisation, whole_gpus
+from tuimon.diagnosis.evidence.gpu import COUNTED, READINGS, is_free, pcie_peak, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.run import Machine, used_gpus
 from tuimon.diagnosis.finding import SEVERITY_ORDER, Figure, Finding, Fix, Severity, new_finding
 from tuimon.interval import Interval
@@ -186,14 +186,16 @@ def _gravest(found: Iterable[tuple[Finding, GpuRow, Machine]]) -> Finding | None
     if not order:
         return None
     worst, gpu, machine = order[0]
-    fixes = {worst.action: worst.best}
+    fixes, share = {worst.action: worst.best}, worst.share_of_step
     for each, row, _ in order:
         if row is gpu and each.severity in ("critical", "warning"):
             fixes.setdefault(each.action, each.best)
+            share = max(share or 0.0, each.share_of_step or 0.0) or None
     return replace(
         worst,
         headline=f"{machine.place}GPU {gpu.latest.index} {worst.headline}",
         fixes=tuple(fixes.values()),
+        share_of_step=share,
         evidence={"gpu": gpu.latest.index, **worst.evidence, **machine.facts},
     )
 
@@ -290,7 +292,7 @@ def _link(gpu: GpuRow) -> Iterator[Finding]:
     if latest.c2c or peak is None or most is None or peak >= most or (utilisation(gpu) or 0.0) < LARGE:
         return
     copied = max(means.pcie_rx_bytes_per_s or 0.0, means.pcie_tx_bytes_per_s or 0.0)
-    lost = min(1.0, copied / peak) * (1.0 - peak / most)
+    lost = min(1.0, copied / COUNTED / peak) * (1.0 - peak / most)
     yield _trouble(
         f"is linked by PCIe {latest.pcie_generation}.0 x{latest.pcie_width}, although card and slot support"
         f" {latest.pcie_generation_max}.0 x{latest.pcie_width_max}",
