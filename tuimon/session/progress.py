@@ -125,8 +125,7 @@ def _epoch(session: Session, loaders: list[LoaderRow]) -> EpochRow:
     epoch = loaders[0].epoch if len(loaders) == 1 else EpochRow()
     if (epoch.given or 0) > (epoch.length or 0):  # its dataset has grown
         epoch = epoch._replace(length=None)
-    is_attached = session.header is not None and session.header.mode == "attach"
-    return epoch._replace(done=None) if is_attached else epoch
+    return epoch._replace(done=None) if session.is_attached else epoch
 
 
 def _left(epoch: EpochRow, epochs: int | None, batches_per_s: float) -> tuple[float | None, LeftOf | None]:

@@ -73,6 +73,11 @@ class Session(Tables):
         self._close_views()
 
     @property
+    def is_attached(self) -> bool:
+        """True if the run may have begun long before its log."""
+        return self.header is not None and self.header.mode == "attach"
+
+    @property
     def interval_s(self) -> float:
         """The length of a window."""
         return self.header.interval_s if self.header is not None else 1.0

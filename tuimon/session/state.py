@@ -71,8 +71,7 @@ def run_state(session: Session) -> RunState:
         return RunState("between_steps", since_step_s, place=own.place)
     for_s = session.now_s - session.start_s
     work = sampled.current_work
-    is_attached = session.header is not None and session.header.mode == "attach"
-    name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
+    name: StateName = "ended" if session.exit is not None else "unseen" if session.is_attached else "starting"
     if session.exit is None and session.threads[pid].is_stopped:
         return RunState(name, for_s, _stopped(pid), None, work.place if work is not None else None)
     known = session.processes()

@@ -44,8 +44,9 @@ def test_of_a_training_attached_to_the_steps_that_were_seen_are_summed_up() -> N
     seen = [records.steps(float(t), PHASES, first_index=5000 + 10 * t) for t in range(1, 4)]
     header = msgspec.structs.replace(records.header(), mode="attach")
     session, findings = fold([header, records.process(), *seen], verdicts := Verdicts())
-    summary = report_of(session, findings, "run.jsonl", verdicts.changes).summary
-    assert summary.startswith("train.py made 30 steps in 3.0s, from step 5,010 on (median"), summary
+    report = report_of(session, findings, "run.jsonl", verdicts.changes)
+    assert report.summary.startswith("train.py made 30 steps in 3.0s, from step 5,010 on (median"), report.summary
+    assert report.goodput is not None and report.goodput.text == "of 3.0s watched, 100 % in steps"
 
 
 @pytest.fixture

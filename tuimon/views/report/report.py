@@ -138,7 +138,8 @@ class Parts:
             return None
         known, seconds = divided.parts, divided.total_s
         parts = [types.GoodputPart(part, known[part], known[part] / seconds) for part in PARTS if part in known]
-        return types.GoodputJson(seconds, parts, goodput_text(seconds, parts))
+        text = goodput_text(seconds, parts, is_attached=self.session.is_attached)
+        return types.GoodputJson(seconds, parts, text)
 
     # -- the process in focus
 
