@@ -6,7 +6,7 @@ from msgspec import structs
 from tests.session import records
 from tests.session.records import session_of
 from tests.views.streams import gpu
-from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches, TracedFlops, TraceTaken
+from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches, Printed, TracedFlops, TraceTaken
 from tuimon.session.progress import Progress, progress_of, run_progress
 from tuimon.views.run_text import flops_rate_text, left_text, position_text, progress_text, rate_texts
 
@@ -95,6 +95,12 @@ def test_of_an_ended_run_nothing_is_left():
     assert found.left_s is None
     assert position_text(found) == "3 of 3 epochs done"
     assert progress_text(found).startswith("3 of 3 epochs done")
+
+
+def test_the_time_left_in_a_place_as_printed_ends_with_the_run():
+    place = Printed(t=20.0, pid=0, place="Epoch 1: 450 of 1000, 00:37 left")
+    assert position_text(known(run(place))) == place.place
+    assert position_text(known(run(place, Exit(t=21.0, pid=100, exit_code=0)))) == "Epoch 1: 450 of 1000"
 
 
 def ranks(*more):

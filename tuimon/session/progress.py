@@ -15,6 +15,8 @@ from tuimon.session.series import sum_of_all
 from tuimon.session.session import ProcessView, Session
 
 LeftOf = Literal["run", "epoch"]
+#: The time left in a place as printed, which says nothing once the run has ended.
+_TIME_LEFT = re.compile(r", [\d:]+ left$")
 
 
 class Progress(Struct, frozen=True, omit_defaults=True):
@@ -57,7 +59,7 @@ def run_progress(own: ProcessView) -> Progress:
 def progress_of(own: ProcessView) -> Progress:
     session, steps, loaders = own.view.session, own.steps, _training_loaders(own)
     (samples_per_s, tokens_per_s), (flops_per_s, mfu_ratio) = _rates_in(own), _flops_rate(own)
-    planned, epochs = own.process.planned_steps, own.process.planned_epochs
+    planned, epochs, place = own.process.planned_steps, own.process.planned_epochs, session.printed.place
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
     epoch, batches = _epoch(session, loaders), loaders[0].batches if len(loaders) == 1 else None
     padding = batches.padding if batches is not None else None
@@ -82,7 +84,7 @@ def progress_of(own: ProcessView) -> Progress:
         left_s=left_s,
         left_of=left_of,
         loss=session.printed.loss or None,
-        printed=session.printed.place or None,
+        printed=(_TIME_LEFT.sub("", place) if session.exit is not None else place) or None,
     )
 
 

@@ -82,7 +82,9 @@ def test_report_and_pane_call_the_same_rank_late(longer_ms: int, is_late: bool) 
     report = report_of(session, [])
     assert [rank.is_late for rank in report.ranks] == [False, is_late]
     assert (", late by" in text_report(report)) is is_late
-    state = RanksState(tuple(rank_rows(session.over("recent"))), 100, False, Axis(0.0, 1.0, 30), ended=False)
+    state = RanksState(
+        tuple(rank_rows(session.over("recent"))), 100, False, Axis(0.0, 1.0, 30), ended=False, span="last 30s"
+    )
     shown = text_of(RanksPane().draw(state, 100, 10)[0])
     assert shown.startswith("Rank 1 may be late: " if is_late else "Nobody is late: ")
 

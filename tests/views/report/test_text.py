@@ -21,7 +21,7 @@ from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.source import read_records
 from tuimon.text import percent
 from tuimon.views.report.page import as_html, html_page
-from tuimon.views.report.report import report_of
+from tuimon.views.report.report import parts_of, report_of
 from tuimon.views.report.sentences import final_verdict
 from tuimon.views.report.write import text_report
 from tuimon.views.report_types import Report
@@ -47,6 +47,15 @@ def test_of_a_training_attached_to_the_steps_that_were_seen_are_summed_up() -> N
     report = report_of(session, findings, "run.jsonl", verdicts.changes)
     assert report.summary.startswith("train.py made 30 steps in 3.0s, from step 5,010 on (median"), report.summary
     assert report.goodput is not None and report.goodput.text == "of 3.0s watched, 100 % in steps"
+
+
+@pytest.mark.parametrize(
+    ("windows", "ended", "name"), [(29, False, "run so far"), (40, False, "last 30s"), (40, True, "whole run")]
+)
+def test_titles_name_the_time_that_figures_cover(windows, ended, name) -> None:
+    end = [Exit(t=float(windows), pid=100, exit_code=0)] if ended else []
+    session, _ = fold([records.header(), records.process(), *records.loop(windows, PHASES), *end])
+    assert parts_of(session.shown()).span_name == name
 
 
 @pytest.fixture

@@ -12,11 +12,14 @@ import pytest
 import textual
 from msgspec import structs
 
+from tests.recorded_logs import log_path
 from tests.views import streams
+from tests.views.playback import Playback
 from tests.views.tui.running_app import ALL, notices, running, text, visible
 from tuimon.errors import CannotInject
 from tuimon.new_files import create_private
 from tuimon.records import Notice, Place
+from tuimon.sources.log.source import read_records
 from tuimon.views.tui.app import TuimonApp, editor_command
 from tuimon.views.tui.board import MIN_HEIGHT, MIN_WIDTH, Box, Pacing, lay_out
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
@@ -248,6 +251,14 @@ async def test_filter_threads_by_typing():
         await pilot.press("slash", *"q1zs?", "escape")  # keys typed into the filter do nothing else
         assert app.is_running and visible(app) == ALL
         assert "worker 0" in text(app, "threads")
+
+
+async def test_a_long_notice_leaves_the_threads_their_rows():
+    played = Playback(read_records(str(log_path("h100_check_in_process"))))
+    async with running(played) as (app, _):
+        assert len(app.board.threads.shown()) == 4
+        shown = text(app, "threads")
+        assert all(role in shown for role in ("main", "autograd", "native ×19", "CUDA driver ×2", "in-process"))
 
 
 async def test_s_sorts_the_threads_and_the_cursor_stays_on_its_own():

@@ -20,7 +20,7 @@ from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.processes import superseded
 from tuimon.session.progress import Progress, progress_of, run_progress
 from tuimon.session.ranks import RankRow, rank_rows, training_numbers, training_of, training_rows, which_training
-from tuimon.session.series import mean_of_known
+from tuimon.session.series import WINDOW_S, mean_of_known
 from tuimon.session.session import ProcessView, Session, SessionView
 from tuimon.session.standstills import PastStandstill, group_json, standing_groups
 from tuimon.session.state import PARTS, ended_before_torch, goodput, run_state, stands_still, unseen_trainings
@@ -69,6 +69,13 @@ class Parts:
         return self.view.session
 
     # -- the run and its state
+
+    @property
+    def span_name(self) -> str:
+        """The name of the time that the figures cover."""
+        if self.session.exit is not None:
+            return "whole run"
+        return "run so far" if self.session.now_s - self.session.start_s < WINDOW_S else "last 30s"
 
     @cached_property
     def run(self) -> types.RunJson:

@@ -408,7 +408,10 @@ class Board(Widget):
 
     def _wanted_rows(self, size: Size) -> WantedRows:
         inner_width, most = right_width(size.width) - 4, size.height * 3 // 5  # within the frame
-        wanted = {pane.id or "": pane.rows_wanted(inner_width, most) for pane in self.panes if pane.id in PANES}
+        widths = {"threads": size.width - 4, "loaders": size.width - 4}
+        wanted = {
+            pane.id: pane.rows_wanted(widths.get(pane.id, inner_width), most) for pane in self.panes if pane.id in PANES
+        }
         wanted |= {"verdict": self.verdict.rows_wanted(size.width, most), "ranks": self.step.rank_rows()}
         for name in ("threads", "loaders", "gpu"):  # what comes and goes there does not move the panes
             wanted[name] = self._most[name, inner_width] = max(wanted[name], self._most[name, inner_width])

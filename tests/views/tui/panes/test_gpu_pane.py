@@ -191,8 +191,8 @@ def test_what_slows_it_down_in_words_and_as_share_of_time():
     over = replace(SLOWED, throttle=[])
     assert roles([over], 56, 6)["slowed"] == "text"
     assert "slowed  power cap" in drawn([replace(SLOWED, throttled=())], 56, 6)
-    after = gpu_card(GpuView(over, is_over=True), 56, 6)
-    assert "slowed  power cap 34 %, thermal 2 % of the run" in map(text_of, after)
+    after = gpu_card(GpuView(over, span="whole run"), 56, 6)
+    assert "slowed  power cap 34 %, thermal 2 % of the whole run" in map(text_of, after)
 
 
 def test_errors_of_the_gpu_are_loud():

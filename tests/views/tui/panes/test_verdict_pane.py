@@ -16,6 +16,7 @@ from tuimon.diagnosis.verdicts import FirstVerdict
 from tuimon.interval import Interval
 from tuimon.records import NO_TORCH_YET, Exit, Node, Place
 from tuimon.session.progress import Progress
+from tuimon.session.session import Session
 from tuimon.session.state import RunState
 from tuimon.text import at
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR
@@ -24,7 +25,7 @@ from tuimon.views.report_types import StateJson, filled
 from tuimon.views.run_text import end_tip, state_text
 from tuimon.views.tui.drawing.lines import line_width, text_of
 from tuimon.views.tui.panes.title_line import TitleLine, title_items, title_line
-from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
+from tuimon.views.tui.panes.verdict_pane import Verdict, VerdictPane, verdict_lines
 
 PLACE = Place("/home/me/transforms.py", 31, "augment", "out = cv(img, kernel)")
 FOUND = Finding(
@@ -214,6 +215,14 @@ def test_a_hang_and_the_end_of_a_run_wait_for_nothing():
     assert FirstVerdict().measuring_s(session, [INPUT_BOUND]) is not None
     session.add(Exit(t=2.0, pid=1, exit_code=0))
     assert FirstVerdict().measuring_s(session, [INPUT_BOUND]) is None
+
+
+def test_a_log_of_which_nothing_has_been_read_is_no_run_that_starts():
+    shown = [VerdictPane().collect(parts_of(session.shown()), []) for session in (Session(), session_of(header()))]
+    assert ["".join(texts(verdict_lines(state, 80))).split()[1:3] for state in shown] == [
+        ["READING", "the"],
+        ["STARTING", "for"],
+    ]
 
 
 @pytest.mark.parametrize(

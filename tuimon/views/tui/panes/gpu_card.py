@@ -72,7 +72,7 @@ class GpuView(NamedTuple):
     gpu: GpuRow
     torch: TorchShare | None = None
     span_s: float = 0.0  # that the charts show; 0: not shown
-    is_over: bool = False  # its means, and its shares of throttling, are over all steps of the run
+    span: str = "last 30s"  # the name of the time that its means and its shares of throttling cover
 
     @property
     def strong(self) -> str:
@@ -191,7 +191,7 @@ def stale_badge(gpu: GpuRow, width: int) -> list[Line]:
 
 def _slowed_line(view: GpuView, width: int) -> list[Line]:
     """The causes that hold the clocks down, in words and as share of time; bright while they do."""
-    gpu, of_time = view.gpu, "of the run" if view.is_over else "of the last 30s"
+    gpu, of_time = view.gpu, f"of the {view.span}"
     timed = {cause: ratio for cause, ratio in gpu.throttled if ratio >= 0.005 or cause in gpu.latest.throttle}
     causes = [f"{plain(cause)} {percent(ratio)}" for cause, ratio in timed.items()]
     causes += [plain(cause) for cause in gpu.latest.throttle if cause not in timed]

@@ -61,7 +61,7 @@ class GpuState(NamedTuple):
     views: tuple[GpuView, ...]
     note: str | None
     hint: str | None = None
-    whole_run: bool = False  # the means are over all steps of the run
+    span: str = "last 30s"  # the name of the time that the means cover
 
     @property
     def front(self) -> list[GpuView]:
@@ -87,12 +87,12 @@ class GpuPane(Pane[GpuState]):
         for gpu in gpus:
             uuids = {gpu.latest.uuid, *({None} if is_alone and gpu.used_by_run else ())}
             share = TorchShare.on(uuids, map(now.view.of, session.trainers_here()))
-            views.append(GpuView(_as_shown(gpu, now.axis, is_over=is_over), share, now.axis.span_s, is_over))
+            views.append(GpuView(_as_shown(gpu, now.axis, is_over=is_over), share, now.axis.span_s, now.span_name))
         return GpuState(
             tuple(views),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
-            is_over,
+            now.span_name,
         )
 
     def draw(self, state: GpuState, width: int, height: int) -> list[Line]:
@@ -107,7 +107,7 @@ class GpuPane(Pane[GpuState]):
         names = {plain(gpu.latest.name).removeprefix("NVIDIA ") for gpu in front if gpu.latest.parent_uuid is None}
         about = f" · {names.pop()}" if len(names) == 1 else ""
         if any(gpu.means is not None for gpu in front):
-            about += " · whole run" if state.whole_run else " · last 30s"
+            about += f" · {state.span}"
         used = [view.gpu.used_by_run for view in state.views if not view.gpu.is_divided]  # its instances count instead
         which = f" · {sum(used)} of {len(used)} used by this run" if len(front) != 1 else f" {front[0].latest.index}"
         return line(("2 ", "key"), ("GPU", "text bold"), (f"{which}{about}", "dim"))

@@ -265,6 +265,7 @@ class RanksState(NamedTuple):
     verdict: bool  # True if the first finding, shown above the pane, is that a rank is late
     axis: Axis
     ended: bool  # True if the figures are means of the whole run
+    span: str  # the name of the time that they cover
     trainings: tuple[TrainingRow, ...] = ()  # in a run with several: the others if there are ranks to show, else all
 
 
@@ -305,6 +306,7 @@ class RanksPane(MovingPane[RanksState]):
             bool(findings) and findings[0].rule == "straggler_rank",
             now.axis,
             session.exit is not None,
+            now.span_name,
             tuple(with_utilisation(now.view, listed)),
         )
 
@@ -346,14 +348,15 @@ class RanksPane(MovingPane[RanksState]):
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
         """The number of ranks, the time that their figures cover, and the key that leaves."""
-        span = "whole run" if state.ended else "last 30s"
         if not state.rows:
-            return line(("Trainings", "text bold"), (f" · {span} · Esc closes", "dim"))
+            return line(("Trainings", "text bold"), (f" · {state.span} · Esc closes", "dim"))
         live = sum(row.state != "lost" for row in state.rows)
         gone = f", {len(state.rows) - live} lost" if live < len(state.rows) else ""
         hosts = len({row.host for row in state.rows})
         nodes = f" on {hosts} nodes" if hosts > 1 else ""
-        return line(("Ranks", "text bold"), (f" · {live}{nodes}{gone} · {span} · by {self._sort} · Esc closes", "dim"))
+        return line(
+            ("Ranks", "text bold"), (f" · {live}{nodes}{gone} · {state.span} · by {self._sort} · Esc closes", "dim")
+        )
 
     # -- keys
 

@@ -255,7 +255,8 @@ class ThreadsPane(MovingPane[ThreadsState]):
         return [*padded(lines, max(height - len(notes), len(lines))), *notes]
 
     def rows_wanted(self, width: int, most: int) -> int:
-        return len(self.shown()) + 1
+        notes = self.state.notes if self.state is not None else ()
+        return 1 + len(self.shown()) + len(notes_lines(notes, width, most))
 
     def heading(self, state: ThreadsState) -> tuple[Span, ...]:
         """The number of threads, the number that pass the filter, and their order."""

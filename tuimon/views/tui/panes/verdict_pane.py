@@ -51,6 +51,7 @@ class Verdict(NamedTuple):
     sampled: bool = True  # there are stack samples of the training thread
     trains: bool = True  # its steps have phases of a training
     tip: str | None = None  # advice after its end
+    is_read: bool = True  # False: nothing of the log has been read yet
 
 
 class _Paragraph(NamedTuple):
@@ -78,6 +79,7 @@ class VerdictPane(Pane[Verdict]):
         return Verdict(
             findings=tuple(findings),
             state=now.state,
+            is_read=now.session.header is not None,
             inferred=own.phases.inferred,
             exit=now.session.exit,
             unseen=tuple(now.unseen),
@@ -153,6 +155,8 @@ def _block(verdict: Verdict, width: int, *, wraps: bool) -> _Paragraph:
         advice = (clip(line(("TIP", "dim"), ("  " + tip, "text")), width),) if tip is not None else ()
         how = how_ended(end, with_place=False).removeprefix("ended ")
         return _Paragraph(_end_role(end), "ENDED", how, clip(_after_end(end), width), advice)
+    if not verdict.is_read:
+        return _Paragraph("dim", "READING", "the log")
     if verdict.state.name != "training":
         texts = [each.text for each in verdict.unseen]
         if len(verdict.unseen) == 1:  # one process has both rows

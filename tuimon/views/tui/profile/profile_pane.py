@@ -207,7 +207,7 @@ class ProfileState(NamedTuple):
     samples: Samples  # the same object as long as no new sample came
     who: str
     on_gpu: bool
-    ended: bool  # True if the samples are of the whole run
+    span: str  # the name of the time that they cover
 
 
 class ProfilePane(MovingPane[ProfileState]):
@@ -294,7 +294,7 @@ class ProfilePane(MovingPane[ProfileState]):
             self._samples = scope.samples(session)
         process = session.process(scope.pid)
         on_gpu = bool(process and process.gpu_uuids)
-        return ProfileState(self._samples, scope.text(session), on_gpu, session.exit is not None)
+        return ProfileState(self._samples, scope.text(session), on_gpu, now.span_name)
 
     def draw(self, state: ProfileState, width: int, height: int) -> list[Line]:
         above, phase = self._above(state, width), self.phase
@@ -321,8 +321,7 @@ class ProfilePane(MovingPane[ProfileState]):
     def heading(self, state: ProfileState) -> tuple[Span, ...]:
         """The name of the view, and the key that leaves it."""
         every = " · every line by itself" if self.mode == "lines" and self.lines_view.libraries else ""
-        span = "whole run" if state.ended else "last 30s"
-        return (Span("Where the time goes", "text bold"), Span(f" · {span}{every} · Esc closes", "dim"))
+        return (Span("Where the time goes", "text bold"), Span(f" · {state.span}{every} · Esc closes", "dim"))
 
     # -- keys
 

@@ -113,7 +113,8 @@ Loaders: torch's DataLoaders, figures of the last 30 s
 Ranks: the processes of one training (estimates; they rest on stack samples and on sleep inside backward)
   late      | by how much a rank's own work takes longer than the others', who wait for it meanwhile
   █  ░      | a step's phases: what a rank does itself, and how long it waits in collectives
-  wait      | share of the step that a rank waits for others: in all_reduce, barrier, backward
+  wait      | share of the step that a rank waits for others, or exchanges with them: in all_reduce, barrier, backward.
+            | A verdict counts the part that it explains: the longer work of a late rank, or the shortest wait of all
   over time | how late a rank was: the higher and redder, the larger the share of the step
   state     | only what is out of order: steps behind the first, silent, stopped, lost, restarted
 
