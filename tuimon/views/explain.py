@@ -77,7 +77,7 @@ def page_parts(page: Page) -> Iterator[PagePart]:
         yield ListItem(name, text)
     yield Heading("How sure it is")
     yield Paragraph(page.sureness)
-    yield Paragraph(f"It gives no verdict where one of these is missing: {', '.join(page.needs)}.")
+    yield Paragraph(f"It gives no verdict if one of these is missing: {', '.join(page.needs)}.")
     yield Heading("When it is wrong")
     yield from (ListItem("", text) for text in page.wrong_when)
     if page.thresholds:
