@@ -195,6 +195,8 @@ _NAMED: dict[str, tuple[str, Callable[[float], str]]] = {
     "last_share": ("late in", _of_the("steps")),
     "throttled_share": ("clocks held down", _OF_TIME),
     "stalled_ratio": ("stalled for memory", _OF_TIME),
+    "waited_ms": ("others wait", ms),
+    "longer_ms": ("longer by", ms),
     "lead_us": ("launch lead", lambda value: ms(value / 1000)),
     "lead_ms": ("launch lead", ms),
     "speedup_at_most": ("gain at most", lambda value: f"{value:.2f}x"),
