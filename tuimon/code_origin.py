@@ -41,9 +41,8 @@ class FrameTest(Protocol):
 
 
 def frame_test(*kinds: str | tuple[str, str]) -> FrameTest:
-    r"""A test for frames whose file contains an expression and whose whole function name matches another.
-
-    One of several kinds is enough; an expression alone stands for all functions of such files::
+    r"""A test for frames of any of these kinds: a pattern for the file, or a pair of patterns, for the file and the
+    whole function name::
 
         is_graph_replay = frame_test(r"torch/_inductor/cudagraph_trees\.py$", (r"torch/cuda/graphs\.py$", "replay"))
     """
@@ -63,7 +62,7 @@ def frame_test(*kinds: str | tuple[str, str]) -> FrameTest:
 #: ``target``.
 AGENT_FILE = "tuimon/(?:agent|target)/"
 is_agent_file = frame_test(AGENT_FILE)
-#: A file by torch.compile: its name is the hash of its text, its folder's that hash's beginning, wherever the cache is.
+#: A file that torch.compile has generated: its name is a hash, and its folder's name is the beginning of that hash.
 is_generated = frame_test(r"/torchinductor_|/(\w\w)/c\1\w{40,}\.py$")
 #: Python's import system: ``<frozen importlib._bootstrap>``.
 is_import_system = frame_test("^<frozen importlib")
@@ -72,8 +71,8 @@ is_import_system = frame_test("^<frozen importlib")
 def is_user_file(file: str, programs: Collection[str] = ()) -> bool:
     """True if a file is outside the standard library, installed packages and tuimon: ``/home/me/train.py``.
 
-    True as well for one of the ``programs``: installed packages that are themselves the program, as under ``python -m
-    nice.train``.
+    A file of one of the ``programs`` counts, too: installed packages that are themselves the program, as under ``python
+    -m nice.train``.
     """
     if programs and package_of(file) in programs:
         return True
@@ -106,15 +105,15 @@ def is_installed_script(file: str, files: Iterable[str]) -> bool:
 
 
 def is_library_file(file: str) -> bool:
-    """True if a file is an installed package's, except torch's (its DataLoader included) and our hooks."""
+    """True if a file belongs to an installed package, but not to torch, its DataLoader or our hooks."""
     return package_of(file) not in (None, "torch") and not is_agent_file(file)
 
 
 def innermost_package(stack: Sequence[CodeLine]) -> int:
     """The index of the innermost frame of an installed package on a stack, root first; the last one if there is none.
 
-    For ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1. It is one of our hooks only if there
-    is nothing else. A comprehension stands for its function, as it does in Python from 3.12 on.
+    For ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1. A frame of our hooks counts only if
+    there is no other. A comprehension counts as its function, as it does in Python 3.12 and later.
     """
     others = [i for i, frame in enumerate(stack) if not is_agent_file(frame.file)]
     packages = [i for i in others if is_package_file(stack[i].file)]
@@ -122,22 +121,18 @@ def innermost_package(stack: Sequence[CodeLine]) -> int:
 
 
 def innermost_work(stack: Sequence[L]) -> L:
-    """The frame that stands for a stack without user code: the innermost of a package other than torch.
-
-    If the program is itself a package, it calls ``loss.backward()`` there. Otherwise it is the innermost of any
-    package.
-    """
+    """The frame that stands for a stack without user code: the innermost of a package other than torch."""
     library = next((frame for frame in reversed(stack) if is_library_file(frame.file)), None)
     return library or stack[innermost_package(stack)]
 
 
 def function_at(stack: Sequence[CodeLine]) -> str:
-    """The function of the innermost frame; a comprehension, or a lambda that it is called with, is its function's."""
+    """The function of the innermost frame; a comprehension or lambda counts as the function around it."""
     return stack[_enclosing(stack, len(stack) - 1)].function
 
 
 def _enclosing(stack: Sequence[CodeLine], depth: int) -> int:
-    """The index of the function that a comprehension, or a lambda that it is called with, at ``depth`` belongs to."""
+    """The index of the function around a comprehension or lambda at ``depth``; for any other frame ``depth`` itself."""
     while depth > 0 and stack[depth].function in WITHIN and stack[depth - 1].file == stack[depth].file:
         depth -= 1
     return depth

@@ -1,4 +1,4 @@
-"""Syntax of the user's code: of files and single lines, and of tensors and masks on a line.
+"""Syntax of the user's code: parses files and single lines, and tells tensors and masks from plain values.
 
 Loads Python's parser, so import it late.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from tuimon.text import STRING_OR_COMMENT, without_comment
 
-#: The head of a block, which is not a statement without a body.
+#: The head of a block, which needs a body to be a statement.
 _HEAD = re.compile(r"(?:async )?(?:class|def|elif|for|if|while|with)\b.*:$", re.DOTALL)
 #: A block's head that may have its body on the same line.
 _BARE_HEAD = re.compile(r"(?:else|finally|try)\s*:\s*")
@@ -85,7 +85,7 @@ def _completions(source: str) -> Iterator[str]:
 
 
 def _other_brackets(line: str) -> tuple[str, str]:
-    """The brackets of a line that are on the lines before it and on those after it."""
+    """The brackets that a line lacks: those opened on earlier lines, and those closed on later ones."""
     opening, closing = "", ""
     for character in STRING_OR_COMMENT.sub("", line):
         if character in _BRACKETS:
@@ -98,7 +98,7 @@ def _other_brackets(line: str) -> tuple[str, str]:
     return opening, closing
 
 
-#: Modules by the names that they have in code; "plain" are those whose functions return no tensor.
+#: Modules by the names that code gives them; functions of "plain" modules return no tensor.
 _MODULES = {
     **dict.fromkeys(("F", "functional", "nn", "torch"), "torch"),
     **dict.fromkeys(("LA", "linalg"), "linalg"),
@@ -160,7 +160,7 @@ _BITWISE = ast.BitAnd | ast.BitOr | ast.BitXor
 
 
 def tensor(node: ast.AST | None, called: bool | None = False) -> bool | None:
-    """The certainty that an expression is a tensor: True; False if it may be one; None if it is plain.
+    """Whether an expression is a tensor. True: certainly; False: perhaps; None: no, it is a plain value.
 
     ``called``: the answer for calls of unknown functions.
     """
@@ -196,7 +196,7 @@ def tensor(node: ast.AST | None, called: bool | None = False) -> bool | None:
 
 
 def any_tensor(nodes: Iterable[ast.AST | None], called: bool | None = False) -> bool | None:
-    """True if one of them is a tensor, as ``tensor`` answers."""
+    """The most certain of the answers for these expressions."""
     found = [tensor(node, called) for node in nodes]
     return True if True in found else False if False in found else None
 
@@ -224,7 +224,7 @@ def _call(node: ast.Call, called: bool | None) -> bool | None:
 
 
 def mask(node: ast.AST) -> bool | None:
-    """The certainty that an index is a mask: True; False if it may hold positions; None if nothing shows one."""
+    """Whether an index is a mask. True: certainly; False: perhaps, it may hold positions; None: nothing suggests so."""
     match node:
         case ast.Compare(_, operators, _):
             return True if all(isinstance(o, _COMPARISON) for o in operators) and tensor(node) is not None else None

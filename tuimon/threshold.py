@@ -29,7 +29,7 @@ TENSORBOARD = (
 TRACEML = "TraceML's step-time diagnosis: https://github.com/traceopt-ai/traceml"
 MIN_SAMPLES = Threshold(
     10.0,
-    "least samples of a thread for which a share of them is used",
+    "least samples of a thread from which a share is computed",
     "our choice: with 10 samples a share is known to within 31 points (95 %), enough to tell most from few",
 )
 #: Shares with the same meaning in all rules.

@@ -78,7 +78,7 @@ _COMPOSES = re.compile(r"torch/(?:distributions/\w+|functional|_tensor)\.py$")
 def composes(file: str) -> bool:
     """True if a file of torch only composes operations, as a user's function does: ``torch/distributions/normal.py``.
 
-    Not so layers, the autograd engine and the compiler, which run the model.
+    Layers, the autograd engine and the compiler do not count: they run the model.
     """
     return _COMPOSES.search(file) is not None
 
@@ -120,7 +120,7 @@ _is_layer_or_update = frame_test(("torch/nn/modules/", r".*_forward"), "torch/op
 
 
 def copies_nothing(file: str, function: str) -> bool:
-    """True if a frame runs what copies nothing between host and GPU: a layer, the autograd engine, an optimizer."""
+    """True if a frame's code copies nothing between host and GPU: a layer, the autograd engine, an optimizer."""
     # _forward: of convolutions, embedding bags, attention
     return any(test(file, function) for test in (_is_layer_or_update, is_module_run, is_backward_entry))
 
@@ -228,10 +228,8 @@ is_graph_replay = frame_test(
 
 
 def waits_for_compiler(file: str) -> bool:
-    """True if a frame of this file that waits does so for code that is compiled: ``torch/_inductor/cpp_builder.py``.
-
-    Not so ``torch/_dynamo/eval_frame.py``, through which each call of compiled code goes.
-    """
+    """True if a wait in this file is a wait for the compiler: ``torch/_inductor/cpp_builder.py``."""
+    # each call of compiled code goes through eval_frame.py
     return is_compiler(file) and not file.endswith("_dynamo/eval_frame.py")
 
 
@@ -265,7 +263,7 @@ _PARTS = re.compile(
 
 
 def marked_part(file: str) -> str:
-    """The part of torch, or ``agent`` for our hooks, whose frames a shortened stack keeps; "" for all other files.
+    """The part of torch that a file belongs to if shortened stacks keep its frames; ``agent`` for our hooks; else "".
 
     ``torch/optim/adam.py`` -> ``optim/``; ``torch/_ops.py`` -> "".
     """

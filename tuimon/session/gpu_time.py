@@ -100,7 +100,7 @@ class _Times(NamedTuple):
 
 
 class TimedExchange(NamedTuple):
-    """A ``GpuExchange`` a second; of too many one every 2 s, then every 4 s: at the same moments in all ranks."""
+    """A ``GpuExchange`` a second; if there are too many, one every 2 s, then 4 s, at the same moments in all ranks."""
 
     second: float
     reached_s: float
@@ -115,7 +115,7 @@ class TimedExchange(NamedTuple):
 
 
 class _Leads(NamedTuple):
-    """The leads at one kind of boundary in a stretch of a run; a row of a ``Series``. Sums over boundaries, in us."""
+    """The leads at one kind of boundary in a stretch of a run: sums over boundaries, in us. A row of a ``Series``."""
 
     begin_s: float
     end_s: float
@@ -214,7 +214,7 @@ class DeviceTimes:
 
 
 def _lead_row(boundary: str, sums: _Leads, windows: Sequence[_Leads]) -> LeadRow:
-    """The lead at one boundary; None if it is unknown at most of them."""
+    """The lead at one kind of boundary; None if it is unknown at most of these boundaries."""
     are_known = 2 * sums.known > sums.seen
     medians = ((row.median_us / row.known, row.known) for row in windows if row.known)
     return LeadRow(
@@ -229,7 +229,7 @@ def _lead_row(boundary: str, sums: _Leads, windows: Sequence[_Leads]) -> LeadRow
     )
 
 
-#: The bytes in tensors since torch's cache has filled.
+#: The bytes in tensors, once torch's cache has filled.
 _Allocated = row_of("held_bytes")
 
 

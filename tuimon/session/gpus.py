@@ -1,4 +1,4 @@
-"""GPUs: their latest record, the course of their counters, and means of these over the steps of the training."""
+"""GPUs: their latest record, the course of their counters, and means of these over the training's steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuimon.threshold import MOST, TINY
 class GpuMeans(Struct, frozen=True, gc=False):
     """Means of a GPU's counters over the time in which its training makes steps; None if too little was measured.
 
-    Of the memory in use it is the most, not the mean.
+    The memory in use is a maximum, not a mean.
     """
 
     util_ratio: float | None = None
@@ -87,7 +87,7 @@ class GpuRow(Struct, frozen=True):
 
     @property
     def busy_counter(self) -> str:
-        """The counter that says how busy it is: its multiprocessors' if a MIG instance reports no utilisation."""
+        """The counter that says how busy it is: the multiprocessors' if a MIG instance reports no utilisation."""
         is_dark = self.latest.parent_uuid is not None and self.figures.util_ratio is None
         return "sm_ratio" if is_dark else "util_ratio"
 
@@ -165,7 +165,7 @@ def _most_of(values: Sequence[float]) -> float:
 
 
 class _Part(NamedTuple):
-    """A row of counters of which enough time lies in steps."""
+    """A row of counters, enough of whose time lies in steps."""
 
     row: int
     whole_s: float
@@ -385,7 +385,7 @@ def _pids(processes: Iterable[OnGpu | GpuProcess]) -> list[int]:
 
 
 def _held(processes: Sequence[GpuProcess]) -> Iterator[tuple[int, float, float, float]]:
-    """By pid: 1, the share of time in which its kernels ran, and in which none was measured; an idle one has none."""
+    """By pid: 1, the share of time in which its kernels ran (0 if it was idle), and 1 if that was not measured."""
     unknown = float(not any(each.sm_ratio is not None for each in processes))
     return ((each.pid, 1.0, each.sm_ratio or 0.0, unknown) for each in processes)
 
@@ -393,7 +393,7 @@ def _held(processes: Sequence[GpuProcess]) -> Iterator[tuple[int, float, float, 
 def _joules_per_step(
     latest: Iterable[Gpu], focus: Process | None, steps_per_s: float | None, means: Mapping[str, GpuMeans | None]
 ) -> Mapping[str, float]:
-    """Energy of a step by the UUID of the first GPU of the process in focus; empty unless known to be its own."""
+    """A step's energy, by the UUID of the first GPU of the process in focus; empty if others may use these GPUs."""
     if focus is None or not steps_per_s:
         return {}
     gpus = [gpu for gpu in latest if focus.uses(gpu)]

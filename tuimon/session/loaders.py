@@ -101,7 +101,7 @@ class _Stretch(NamedTuple):
 
 
 def _worker_row(pid: int, name: str, figures: Sequence[int] | None, ended: bool) -> LoaderWorkerRow:
-    """A worker's row; ``figures``: of all that was reported under its number, as ``LoaderStats`` counts them."""
+    """A worker's row; ``figures``: the sums of all reports under its number, as ``LoaderStats`` keeps them."""
     batches, *times_us, handed = figures or (0,) * _FIGURES
     items_ms, collate_ms, wait_ms, hand_over_ms = (us / 1e3 / batches if batches else None for us in times_us)
     span_us = sum(times_us)
@@ -171,7 +171,7 @@ class LoaderStats:
     def row(
         self, now_s: float, span: Span, ended: Callable[[int], bool], name: Callable[[int], str]
     ) -> LoaderRow | None:
-        """Its row over a span, or the last seconds in which it was used; None before its facts are known."""
+        """Its row over a span, or over the last seconds in which it was used; None before its facts are known."""
         latest, facts, run = self.latest, self.facts, self._series.over()
         if facts is None or run is None:
             return None

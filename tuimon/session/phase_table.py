@@ -127,7 +127,7 @@ def phase_table(pid: int, totals: Totals, split: SplitShares) -> PhaseTable:
 def _moved(
     moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: float
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """The time, by phase, that samples add to what the markers show or take from it, and the error of the share.
+    """The time, by phase, that samples add to the markers' time or take from it, and the error of the share.
 
     Time moves between phases that markers measure as one, or out of time that they leave open. A move within its error
     is left out, and so is one far larger than the markers allow: that time lies elsewhere. If neither a fetch nor an
@@ -187,7 +187,7 @@ def _inferred_row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRo
 
 
 class Moved(Struct, frozen=True, gc=False):
-    """Work that the markers count in one phase, and that belongs to another by the samples."""
+    """Work that the markers count in one phase although samples show that it belongs to another."""
 
     of: str
     to: str
@@ -233,7 +233,7 @@ class SplitShares(Struct):
         return max(by_chance, self.unsure_of(name))
 
     def unsure_of(self, name: str) -> float:
-        """The error of a share while nothing shows yet to which phase the lines belong."""
+        """The error of a share before samples show to which phase its lines belong."""
         if name in ("data", "forward"):
             return self.unsure + self.unknown
         return self.unknown if name == "other" else 0.0

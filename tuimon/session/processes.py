@@ -25,7 +25,7 @@ _FORK_SERVER = "multiprocessing.forkserver"
 
 
 class _Life(Struct):
-    """What is known of a process besides its record."""
+    """Facts about a process that its record does not have."""
 
     appeared_s: float  # when it was first seen
     trainer: int  # of a worker: its parent, or that of the fork server that has forked it
@@ -122,9 +122,9 @@ class RunProcesses:
         return sorted(pids, key=lambda pid: (math.inf if (rank := ranks.get(pid)) is None else rank, pid))
 
     def workers(self, trainer: int, lived_s: float = math.inf) -> list[Process]:
-        """Live DataLoader workers of a trainer; of one that has ended, those it had at the end.
+        """The live DataLoader workers of a trainer, or those that it had when it ended.
 
-        If all have ended, those of the last epoch that ended after ``lived_s``.
+        If all have ended, those of the last epoch that lived until ``lived_s`` or longer.
         """
         parent, own = self.known.get(trainer), self._workers.get(trainer)
         if parent is not None and parent.ended:
@@ -141,7 +141,7 @@ class RunProcesses:
         return [worker for worker in workers if not worker.ended or worker.t >= t]
 
     def children(self, trainer: int) -> list[Process]:
-        """Live children of a trainer that load for no DataLoader; of one that has ended, those it had at the end."""
+        """The live children of a trainer that load for no DataLoader, or those that it had when it ended."""
         parent = self.known.get(trainer)
         ended_s = parent.t - LAST_MOMENT_S if parent is not None and parent.ended else math.inf
         return [
@@ -153,7 +153,7 @@ class RunProcesses:
         ]
 
     def successions(self, pids: Iterable[int]) -> list[list[int]]:
-        """Groups: a trainer's workers that lived one after the other, epoch by epoch; any other process alone."""
+        """Groups: a trainer's workers that lived one after another, epoch by epoch; any other process by itself."""
         found: list[list[int]] = []
         of_workers: dict[int, list[list[int]]] = {}  # by trainer
         lives = {pid: self._lives[pid] for pid in pids}
@@ -168,7 +168,7 @@ class RunProcesses:
         return found
 
     def shown(self, pids: Iterable[int]) -> list[int]:
-        """Those of the processes that live; if none does, those that ended last."""
+        """The live ones of these processes; if there are none, those that ended last."""
         last_s, given = max((process.t for process in self.known.values()), default=0.0) - LAST_MOMENT_S, list(pids)
         live = [pid for pid in given if not self.has_ended(pid)]
         return live or [pid for pid in given if self.known[pid].t >= last_s]
@@ -177,7 +177,7 @@ class RunProcesses:
         return self.known[pid].ended and self.known[pid].t <= t
 
     def lived_s(self, pid: int, since_s: float, now_s: float) -> float:
-        """How long a process has lived after ``since_s``; ends are seen as late as beginnings."""
+        """How long a process has lived since ``since_s``; its beginning and its end are seen equally late."""
         process = self.known[pid]
         return max(0.0, (process.t if process.ended else now_s) - max(since_s, self._lives[pid].appeared_s))
 
@@ -231,7 +231,7 @@ def superseded(group: Iterable[Process], processes: Iterable[Process]) -> list[P
 
 
 def _is_rank(process: Process, processes: Mapping[int, Process], training: Collection[int]) -> bool:
-    """True if it trains, or may train later: the outermost Python of its rank, whose children inherit RANK."""
+    """True if it trains, or may train later: the outermost Python process of its rank, as children inherit RANK."""
     if process.rank is None or process.serves:
         return False
     if process.pid in training:
@@ -242,7 +242,7 @@ def _is_rank(process: Process, processes: Mapping[int, Process], training: Colle
 
 
 def _of_one_training(own: Process, ranked: Sequence[Process]) -> list[Process]:
-    """The processes without those of another training: of other launchers, with the same ranks at the same time.
+    """The processes without those of another training, whose launcher has the same ranks at the same time.
 
     At the same time: both still run, or they were started at about the same moment.
     """

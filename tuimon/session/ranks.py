@@ -1,6 +1,6 @@
 """The ranks of a training: the progress of each, the parts of its step, and its waits for the others.
 
-And the trainings of a run: several may run side by side, or one after the other, each of one process or of ranks.
+And the trainings of a run: several may run side by side or one after another, each with one process or several ranks.
 
 Markers measure how long a phase is. The part of it spent waiting for other ranks is estimated in two ways:
 
@@ -66,7 +66,7 @@ class RankTimes(Struct, frozen=True, gc=False):
         return {phase: phase_ms / step_ms for phase, phase_ms in ms.items()}
 
     def count(self, *activities: Activity, phases: Container[str] | None = None) -> int:
-        """Its samples in some activities (without any: in all), in some phases (None: in all)."""
+        """The number of its samples in these activities (none given: in all) and these phases (None: in all)."""
         return sum(
             n
             for (phase, activity), n in self.samples.items()
@@ -163,7 +163,7 @@ def _asleep_error_ms(rank: RankTimes) -> float:
 
 
 def _median_of_others(values: Sequence[float]) -> Callable[[float], float]:
-    """Gives the median of all values but one, fast for each of a thousand ranks; a single value is its own median."""
+    """A quick function for the median of all values but one; a single value is its own median."""
     ordered, left = sorted(values), len(values) - 1
     low, high = (left - 1) // 2, left // 2
 
@@ -317,7 +317,7 @@ def rows_of(ranks: Sequence[ProcessView]) -> list[RankRow]:
 
 
 def beside_each_other(rows: Sequence[RankRow], times: Mapping[int, RankTimes]) -> list[RankRow]:
-    """The rows; those with times (by process) get their waits and lateness relative to each other."""
+    """The rows; those with times (by process) get waits and lateness, computed from each other."""
     compared = {row.pid: row for row in rows}
     for (pid, own), split in zip(times.items(), split_ranks(list(times.values())), strict=True):
         phases, waits, excess = map(own.shares, (own.ms, *split))

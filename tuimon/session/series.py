@@ -134,7 +134,7 @@ def latest(values: Sequence[float]) -> float:
 def _joins_of(
     fields: tuple[str, ...], how: tuple[tuple[str, Joins], ...]
 ) -> tuple[Sequence[Joins], Sequence[int], Sequence[tuple[int, Joins]]]:
-    """The way in which each column is joined: summed up, or by a function of its own."""
+    """How each column is joined: by summing up, or by a function of its own."""
     joins: dict[str, Joins] = {"begin_s": first, "end_s": max, **dict(how)}
     each = [joins.get(name, sum) for name in fields]
     summed = [at for at, join in enumerate(each) if join is sum]
@@ -338,7 +338,7 @@ class Series(Generic[R]):
 
 @cache
 def _layout_of(columns: int) -> struct.Struct:
-    """The format of a packed step: all but its number and moment to seven digits, because there are many ranks."""
+    """The format of a packed step: its number and moment, and seven digits of each value, as there are many ranks."""
     return struct.Struct("=dd" + "f" * (columns - 2))
 
 

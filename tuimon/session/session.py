@@ -176,7 +176,7 @@ class SessionView:
 
     @cached_property
     def lived_s(self) -> float:
-        """Processes that ended after this moment count as alive; for the whole run, all that lived in it."""
+        """Processes that ended after this moment count as alive; over the whole run, all that lived in it do."""
         span = self.focus.span
         return span.begin_s if span.last_s == math.inf else math.inf
 
@@ -303,7 +303,7 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     @property
     def recent_workers(self) -> list[Process]:
-        """Its DataLoader workers that lived in the span: some loaders start new ones for every epoch."""
+        """All its DataLoader workers that lived in the span, as some loaders start new ones for every epoch."""
         span = self.view.focus.span
         since_s = max(span.begin_s, self.view.now_s - span.last_s)
         return self.view.session.run_processes.workers_since(self.pid, since_s)
@@ -390,7 +390,7 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     @property
     def shared_steps(self) -> Sequence[SharedStep]:
-        """Single steps of a rank, to be held against the same steps of the others; of a whole run evenly spread."""
+        """Single steps of a rank, to compare with those of the others; over a whole run, evenly spread ones."""
         return self.stats.shared.over(self.view.focus.span)
 
     # -- stack samples

@@ -38,7 +38,7 @@ THREAD_ROOT = "_bootstrap"
 
 
 class StandingThreads(NamedTuple):
-    """Threads at one place; the ranks of workers are those of their trainers."""
+    """Threads at one place; a worker has the rank of its trainer."""
 
     kind: StandingKind
     role: StandingRole
@@ -85,7 +85,7 @@ def standing_groups(record: Standstill) -> list[StandingThreads]:
 
 
 def odd_one(groups: Sequence[StandingThreads]) -> StandingThreads | None:
-    """The group that holds the others up; None if all stand alike, or two of one size wait for each other."""
+    """The group that holds the others up; None if all stand at one place, or two of one size wait for each other."""
     ranks = [each for each in groups if each.kind not in BESIDE]
     if len(ranks) < 2:
         return None
@@ -111,7 +111,7 @@ def _waited_for(record: Standstill, training: Mapping[int, int]) -> dict[int, se
 def _role_and_kind(
     frames: Sequence[Frame], tid: int, process: StandingProcess | None, trains: bool, waited_for: Set[int]
 ) -> tuple[StandingRole, StandingKind]:
-    """A thread with this stack; ``waited_for``: the threads of its process that the training waits for."""
+    """The role and the kind of a thread; ``waited_for``: the threads of its process that the training waits for."""
     activity = standing_activity(frames)
     kind: StandingKind = _WAITS.get(activity, "own")
     if not trains and tid not in waited_for:
@@ -193,7 +193,7 @@ class OpenCollective(Struct, frozen=True, gc=False):
 
 
 def open_collectives(rows: Sequence[RankCollective]) -> list[OpenCollective]:
-    """The collective of each group that does not end; those that a rank is missing from first."""
+    """For each process group, the collective that does not end; first those that a rank has not entered."""
     groups: dict[str, dict[int, RankCollective]] = {}
     for row in rows:
         groups.setdefault(row.group, {})[row.rank] = row  # of a rank the latest

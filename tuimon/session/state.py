@@ -1,8 +1,4 @@
-"""The state of a training that makes no steps, and goodput: the share of a run's wall time that went to its steps.
-
-The training starts, ended before its first step, or is in a long step or pause; or a process works like a training but
-shows no steps.
-"""
+"""The state of a training that makes no steps, and goodput: the share of a run's wall time that went to its steps."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ OVER = "its training loop has ended"
 
 #: Seconds without the end of a step after which the state is shown: our choice, so that slow loops do not flicker.
 LONG_STEP_S = 3.0
-#: ... and this many typical steps: our choice, because one step of twice the usual length is not worth showing.
+#: ... and this many typical steps: our choice, as a single step of twice the usual length is not worth showing.
 LONG_STEP_RATIO = 3.0
 
 #: Seconds without any boundary after which the loop stands still, and findings about steps no longer describe the
@@ -119,7 +115,7 @@ def ended_before_torch(session: Session) -> bool:
 
 
 def _without_python(session: Session, for_s: float) -> str | None:
-    """The words for a run in which no Python was seen; a script that starts Python gets the time to do so.
+    """The words for a run in which no Python process was seen, once a script has had time to start one.
 
     A Python process that a script starts is never seen if it ends between two reads.
     """
@@ -176,7 +172,7 @@ class Unseen(Struct, frozen=True, gc=False):
 
 
 def unseen_trainings(session: Session) -> list[Unseen]:
-    """Processes that show no step, the busiest first; none while any process makes steps, and in the first minute."""
+    """Processes that work but show no step, busiest first; none in the first minute, or if any process makes steps."""
     if session.now_s - session.start_s < _UNSEEN_S:
         return []
     known, now = session.processes(), session.over("recent")
@@ -225,11 +221,12 @@ TimePart = Literal[
     "outside",
     "after",
 ]
-#: In the order in which they are shown. ``restart``: an earlier process of this rank trained, until the one in focus
-#: started; or from before an exec of it to its next step. ``network``: calls to other machines before and after the
-#: loop. ``program``: waits there for other programs, such as an installation. ``prompt``: waits for input at a debugger
-#: or a console. ``hang``: standstills whose stacks were taken, or a wait for a batch that lasted to the end of the run.
-#: ``outside``: a notebook between two cells. ``after``: the time since the last step.
+#: The parts in the order in which they are shown. ``restart``: the time of an earlier process of this rank, until the
+#: one in focus started; or the time from an exec to the next step. ``network``: calls to other machines before and
+#: after the loop. ``program``: waits for other programs before and after the loop, such as an installation. ``prompt``:
+#: waits for input at a debugger or a console. ``hang``: standstills whose stacks were taken, or a wait for a batch that
+#: lasted to the end of the run. ``outside``: the time between two cells of a notebook. ``after``: the time since the
+#: last step.
 PARTS: tuple[TimePart, ...] = get_args(TimePart)
 #: A thread in a loop that stands still waits for a batch, a thread, a process or a rank.
 _WAITS = WAITS - {"sleep", "sync", "prompt"}
@@ -256,7 +253,7 @@ def _divided(seconds: float, taken: Mapping[TimePart, float], rest: TimePart) ->
 
 
 def goodput(session: Session) -> Goodput | None:
-    """The division of the wall time of the process in focus, from the start of the run; None at its very start."""
+    """The wall time of the process in focus, from the start of the run, divided into parts; None at its very start."""
     own, now_s = session.over("whole").focus, session.now_s
     if not own.pid or now_s <= session.start_s:
         return None
@@ -317,7 +314,7 @@ def _in_loop(own: ProcessView, loop: Span) -> dict[TimePart, float]:
 
 
 def _waited_s(own: ProcessView) -> float:
-    """The time for which the thread that trains had waited at one line inside its loop when it was last sampled."""
+    """How long the training thread had waited at one line inside its loop when it was last sampled."""
     stack = own.stacks.threads.stack_of(own.tid)
     if stack is None or stack.node.activity not in _WAITS:
         return 0.0

@@ -360,7 +360,7 @@ class StepStats:
             yield path, each.count, each.total_ns, 0
 
     def _without_set_up(self, record: Steps) -> Steps:
-        """A window up to the first with a step, without the time before the loop and collections of imports and set-up.
+        """A window up to the first one with a step, without the time before the loop and the collections of the set-up.
 
         In a log without these times the loop began inside the window, at most one step before those that it counts.
         """
@@ -444,7 +444,7 @@ class StepStats:
         return span
 
     def steps_within(self, seconds: float) -> float:
-        """The steps to expect in ``seconds``, at most those of its longest window, at the pace of the last 30 s."""
+        """The steps to expect in ``seconds`` at the pace of the last 30 s, at most as many as in its longest window."""
         rows = self._series.rows(self._last_span(WINDOW_S))
         lengths = [row.end_s - row.begin_s for row in rows]
         return sum(row.steps for row in rows) / sum(lengths) * min(max(seconds, 0.0), max(lengths)) if lengths else 0.0
@@ -540,7 +540,7 @@ class StepStats:
 
 
 def _parts(record: Steps) -> Iterator[Steps]:
-    """The record of a window; two if its step is known late: the time until that step ended, and the time after.
+    """The record of a window; two if its step becomes known late: until that step ended, and from then on.
 
     The last step of a loop without a DataLoader is only known to have ended when the process has.
     """

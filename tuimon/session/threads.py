@@ -105,7 +105,7 @@ class _Use(NamedTuple):
     steps: float  # that it has made
 
     def ratio(self, name: str) -> float | None:
-        """A measured amount, as a share of the time in which it was measured; None if it was not."""
+        """An amount as a share of the time in which it was measured; None if it was not measured."""
         whole_s: float = getattr(self, f"{name}_of_s")
         return getattr(self, f"{name}_s") / whole_s if whole_s else None
 
@@ -115,7 +115,7 @@ Held = Literal["held_bytes", "private_bytes", "open_files", "number"]
 
 
 class TrainingThread(Struct, frozen=True, gc=False):
-    """Means of the thread that trains; None if the kernel does not report it."""
+    """Means of the training thread; None if the kernel does not report a figure."""
 
     cpu_ratio: float | None = None
     delay_ratio: float | None = None
@@ -133,7 +133,8 @@ class TrainingThread(Struct, frozen=True, gc=False):
 class ProcessThreads:
     """The threads of one process.
 
-    Once a thread has ended, the next one of its name takes its place, so a thread that every epoch starts anew is one.
+    Once a thread has ended, the next one of its name takes its place, so a thread that each epoch starts anew counts as
+    one.
     """
 
     def __init__(self, pid: int) -> None:
@@ -223,9 +224,9 @@ class ProcessThreads:
         self._windows.keep_apart(t)
 
     def over(self, span: Span, presence: float = 1.0) -> Threads | None:
-        """The means over a span; ``presence``: the share of it that it, or others like it, lived for.
+        """The means over a span, live threads first; None if no window lies in the span.
 
-        None if no window lies in it. The threads that live come first.
+        ``presence``: the share of the span for which the process, or others like it, lived.
         """
         sums, latest = self.use.over(span), self.latest
         if span == LATEST or sums is None or latest is None:
@@ -275,11 +276,11 @@ class ProcessThreads:
         return bursts if 2 * of_bursts <= windows else None, burst_bytes
 
     def on_cores(self, begin_s: float, end_s: float, workers: Iterable[Threads | None] = ()) -> OnCores:
-        """Its use of cores and its waits for them, with those of its workers, in a window of its steps.
+        """How much it and its workers used cores, and waited for them, in a window of its steps.
 
-        Windows of threads and of steps begin at different moments. If threads waited 0.2 of the window from 10 s to
-        11 s and 0.6 of that from 11 s to 12 s, steps from 10.5 s to 11.5 s have waited 0.4. If no window lies in
-        it, the latest counts.
+        Windows of threads and of steps begin at different moments. Example: threads waited for 0.2 of the window from
+        10 s to 11 s and for 0.6 of the window from 11 s to 12 s, so steps from 10.5 s to 11.5 s waited for 0.4. Without
+        a window of threads in that time, the latest one counts.
         """
         near = [sums for sums in (self.use.part(begin_s, end_s), *self.use.rows(last=1)) if sums is not None]
         waited, cpu, ran, wanted = (
@@ -350,7 +351,7 @@ def thread_rows(
 
 
 def merged_row(rows: Sequence[ThreadRow], role: str = "") -> ThreadRow:
-    """Threads of one kind as one row, with a role of its own: CPU added, the longest wait, running if any is."""
+    """Threads of one kind as one row, with its own role: the sum of CPU, the longest wait, running if any runs."""
     if len(rows) == 1:
         return rows[0]
     cpu = [row.cpu_ratio for row in rows if row.cpu_ratio is not None]

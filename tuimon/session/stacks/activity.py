@@ -1,4 +1,4 @@
-"""The activity of a thread at a sample: by the files and functions of its innermost frames, and by source text.
+"""The activity of a thread at a sample, by the files, functions and source text of its innermost frames.
 
 A call into C has no frame of its own: the line that makes the call is the innermost one, and its text is what shows it.
 """
@@ -160,7 +160,7 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
 
 
 def _waits(stack: Sequence[Frame], called: Sequence[Frame], at: Activity) -> Activity:
-    """The activity of a stack that is ``at`` a wait of Python's own: the innermost frame that names it decides."""
+    """The activity of a stack whose frame ``at`` is a wait of Python: the innermost frame that names a wait decides."""
     by_user = by_library = False
     for frame in stack[-2 : -_INSPECTED_FRAMES - 1 : -1]:
         who = _waiter(frame.file, frame.function)
@@ -245,7 +245,7 @@ _wait, _waiter, _work = (lru_cache(MANY_HELD)(partial(_first, rules)) for rules 
 
 
 def imported_at(frames: Sequence[Frame], at: int) -> str:
-    """The module that a stack (root first) imports from the frame ``at`` this depth on; "" where it has no name."""
+    """The module that a stack (root first) imports from the frame ``at`` this depth on; "" if it has no name."""
     statement = _IMPORT.match(frames[at - 1].source)
     name = (statement[1] or statement[2]) if statement is not None else ""
     if statement is not None and not statement[3] and not name.startswith("."):

@@ -24,7 +24,7 @@ _LONG_STEP_S = 2.0
 _UNUSUAL = 2.0
 #: ... in which this many samples of the loop were to be expected: at least one then comes in 95 of 100 cases (Poisson).
 _EXPECTED = 3
-#: Most stacks of a thread in windows that are joined; rarer ones count for their callers.
+#: Most stacks of a thread that are kept when windows are joined; rarer ones count for their callers.
 _JOINED = 64
 
 
@@ -65,7 +65,7 @@ class Windows:
         self.begin_s = -math.inf  # when the loop began, as far as is known
         self._latest_s = -math.inf  # when the latest window began
         self._until_s = -math.inf  # when the last step ended
-        #: When the loop came to its latest boundary, if markers show that it stands since then.
+        #: When the loop came to its latest boundary, if markers show that it has stood still since.
         self.boundary_s = math.inf
         self._longest_s = 0.0  # between windows that show the loop, if only samples do
         self._sampled = self._shown = self._sampled_since = 0  # samples to the loop's last window, its own, since
@@ -84,11 +84,11 @@ class Windows:
         return True
 
     def end_steps(self, t: float) -> None:
-        """Markers show that steps, or an evaluation within one, have ended at this moment."""
+        """Note that steps, or an evaluation within one, have ended at this moment, as markers show."""
         self._longest_s, self._sampled, self._until_s = 0.0, 0, max(self._until_s, t)
 
     def add_unmarked(self, window: Window, sampled: int, shown: int) -> None:
-        """A window of a process without markers, with the number of training samples that show the loop."""
+        """Add a window of a process without markers; ``shown``: how many of its ``sampled`` samples show the loop."""
         self._sampled_since += sampled
         if not shown:
             return
@@ -102,15 +102,15 @@ class Windows:
         for own in self._threads.values():
             own.drop(lambda row: row.begin_s < t)
 
-    def leave_out_outside(self, record: Steps) -> None:
-        """Leave out the time in which the program was outside its loop, by a window of steps."""
+    def skip_outside_loop(self, record: Steps) -> None:
+        """Drop the samples taken while the program was outside its loop, according to a window of steps."""
         begin_s, outside_s = record.t - record.window_s, min(record.window_s, record.outside_s or 0.0)
         self._outside.append((Span(begin_s, record.t), outside_s / record.window_s if record.window_s else 0.0))
         for own in self._threads.values():
             own.drop(lambda row: row.end_s > begin_s and self._is_outside(*row))
 
     def _is_outside(self, begin_s: float, end_s: float) -> bool:
-        """True if the program was outside for at least half of a window, assuming an even spread."""
+        """True if the program was outside its loop for at least half of a window, if that time is spread evenly."""
         outside_s = sum(
             max(0.0, min(end_s, span.end_s) - max(begin_s, span.begin_s)) * ratio for span, ratio in self._outside
         )
@@ -125,9 +125,9 @@ class Windows:
 
     @property
     def end_s(self) -> float:
-        """When the steps have ended, if the one under way is long; else infinite.
+        """The end of the latest step, if the one under way is long; else infinity.
 
-        If a step ended in the latest window and the loop then stands still, it is the moment since which it does.
+        If a step ended in the latest window and the loop has stood still since, the moment at which it stopped.
         """
         return min(self._until_s, self.boundary_s) if self.step_is_long else math.inf
 
@@ -225,7 +225,7 @@ class ProcessStacks:
                 late_s = None if record.eval_count else record.last_step_s
                 self._windows.end_steps(record.t if late_s is None else late_s)
         if record.outside_s:
-            self._windows.leave_out_outside(record)
+            self._windows.skip_outside_loop(record)
             self._answers.clear()
         self._ranges.add_places(record.range_places)
 
@@ -248,7 +248,7 @@ class ProcessStacks:
 
     @property
     def steps_end_s(self) -> float:
-        """When its steps have ended, if none has for unusually long; else infinite."""
+        """The end of its latest step, if none has ended for unusually long; else infinity."""
         return self._windows.end_s
 
     @property

@@ -99,7 +99,7 @@ class Samples(Struct, frozen=True, dict=True):
         return None if self.total < MIN_SAMPLES else self.part(test, **where)
 
     def inside(self, is_it: Callable[[KnownFrame], bool]) -> Samples:
-        """The samples with such a frame, their stacks cut above the outermost such frame; without imports."""
+        """The samples below the outermost frame of this kind, whose callers are cut off; without imports."""
         rows = []
         for row in self.rows:
             depth = next((depth for depth, frame in enumerate(row.node.frames) if is_it(frame)), None)
@@ -108,7 +108,7 @@ class Samples(Struct, frozen=True, dict=True):
         return Samples(tuple(rows), self.covered_s).without_imports
 
     def counted(self, by: Callable[[Sample], Iterable[K]]) -> Counter[K]:
-        """Samples by each of the keys of a row."""
+        """The number of samples by key; a sample may have several keys."""
         counts: Counter[K] = Counter()
         for row in self.rows:
             for key in by(row):
@@ -155,9 +155,9 @@ class Samples(Struct, frozen=True, dict=True):
 
     @cached_property
     def without_imports(self) -> Samples:
-        """The samples outside imports: a step imports a module only once.
+        """The samples outside imports, as a step imports a module only once.
 
-        If the loop itself runs in a module while that is imported, an import shows nothing, and all are left.
+        If the loop itself runs while its module is imported, all samples are kept.
         """
         if any(row.phase == "backward" and row.node.import_depth for row in self.rows):
             return self
@@ -179,7 +179,7 @@ class Samples(Struct, frozen=True, dict=True):
         return hottest_place(((row.node.place, row.count) for row in matching), self.total)
 
     def with_callees(self, hot: HotLine | None, path: Collection[Function] = ()) -> HotLine | None:
-        """The function with the share of all samples that pass through it; unchanged if it is on the ``path``.
+        """The function, with its share of all samples that pass through it; unchanged if it is on the ``path``.
 
         ``path``: functions, by file and name, that call the training itself.
         """
@@ -267,10 +267,7 @@ def hottest_place(placed: Iterable[tuple[Place | None, int]], total: int | None 
 
 
 def heaviest_place(weighed: Iterable[tuple[Place, float]]) -> tuple[Place | None, float]:
-    """The heaviest line of the function that weighs most, which may be any line of a loop; and the function's weight.
-
-    (None, 0.0) without any.
-    """
+    """The heaviest line of the heaviest function, and that function's weight; (None, 0.0) if there is none."""
     lines, functions = defaultdict[Place, float](float), defaultdict[Function, float](float)
     for place, weight in weighed:
         lines[place] += weight
@@ -315,9 +312,9 @@ class LineTable(NamedTuple):
 def line_table(rows: Iterable[Sample], *, libraries: bool = False) -> LineTable:
     """Own and total samples of each line.
 
-    A library's time counts as the own time of the user's line that called it, unless ``libraries`` lists every line by
-    itself; without user code as that of the innermost of a package, torch last. A line counts once for a stack,
-    however often it recurses.
+    A library's time counts as own time of the user's line that called it; without user code, of the innermost line of a
+    package, torch last. With ``libraries`` every line counts by itself. A line counts once for a stack, however often
+    it recurses.
     """
     frames: dict[tuple[str, int, str], Frame] = {}  # by line: the function there, not what is within it
     own, total = (defaultdict[tuple[str, int, str], Counter[Activity]](Counter) for _ in range(2))

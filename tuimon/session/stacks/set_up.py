@@ -1,6 +1,5 @@
-"""The work of a process outside its steps (import, set-up), and the work in them that markers do not show.
-
-Compilation and checkpoints are such work.
+"""The work of a process outside its steps (import, set-up), and work in steps that markers do not show (compilation,
+checkpoints).
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Checkpoints(Struct, frozen=True):
 
 COMPILING = "compiling"
 AWAITS_PROCESSES = "waiting for its processes"
-#: Words for activities that no phase of a loop explains; for all others "computing".
+#: Words for activities that no phase of a loop explains; all others are "computing".
 _WORDS: dict[Activity, str] = {
     "io": "reading or writing",
     "network": "reading or writing",
@@ -111,7 +110,7 @@ class UnmarkedSteps:
 
     @property
     def forward_since_s(self) -> float | None:
-        """The moment since which it fetches batches and runs a model on them without training; None if unknown."""
+        """The moment from which on it fetches batches and runs a model on them without training; None if unknown."""
         counts = self._fetching
         if self.have_begun or counts is None or not counts["forward"] or counts.total() < ENOUGH_SAMPLES:
             return None
@@ -193,8 +192,7 @@ _Seconds = row_of(*(f"{work.replace(' ', '_')}_s" for work in _WORKS))
 
 
 class Spent:
-    """A training thread's time in work that markers do not show: before its loop, in it, and since the latest step.
-
+    """A training thread's time by work that markers do not show: before its loop, in it, and since the latest step.
     Time without samples is divided like the window of samples that follows it.
     """
 

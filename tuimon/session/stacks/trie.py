@@ -44,7 +44,7 @@ from tuimon.records import Frame, Kept, Place, Setting, Stacks
 from tuimon.session.stacks.activity import Activity, Work, activity_of
 from tuimon.text import without_comment
 
-#: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop``).
+#: ``rest``: outside all marked boundaries and modules; there the loop's own lines decide (see ``loop``).
 StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
 FrameKind = Literal["fetch", "backward", "optimizer", "module", "compile", "import", "none"]
 #: A function's file and its bare name.
@@ -244,11 +244,11 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def import_depth(self) -> int:
-        """The depth of its outermost import; 0 without one: the root is the program itself."""
+        """The depth of its outermost import; 0 if there is none, as the root frame is the program itself."""
         return self.kinds.index("import", 1) if self.has("import") and "import" in self.kinds[1:] else 0
 
     def before(self, *kinds: FrameKind) -> Stack:
-        """The frames from the root down to the first of these kinds, without that one; all if there is none."""
+        """The frames from the root down to the first one of these kinds, which is left out; all if there is none."""
         if self.roles.isdisjoint(kinds):
             return self.frames
         return self.frames[: next(depth for depth, kind in enumerate(self.kinds) if kind in kinds)]
@@ -447,7 +447,7 @@ def user_place(frames: Sequence[Frame]) -> Place | None:
 
 
 def place_of(frames: Sequence[Frame]) -> Place | None:
-    """The innermost user line; without one the innermost line of a package, torch last, then of anything."""
+    """The innermost user line; else the innermost line of a package, torch last; else the innermost of all lines."""
     own = user_place(frames)
     if own is not None or not frames:
         return own
