@@ -347,7 +347,7 @@ class _Wait(NamedTuple):
 
 
 def sync_calls(source: str) -> tuple[SyncCall, ...]:
-    """The waits for the GPU on a line of the user's, which may be a part of a statement.
+    """The waits for the GPU on a user line, which may be a part of a statement.
 
     Certain ones come first, in the order of execution: the first waits for all that is queued, later ones for little.
     """

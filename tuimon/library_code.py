@@ -44,7 +44,7 @@ is_generation = frame_test(_GENERATES)
 
 
 def steps_environment(source: str) -> bool:
-    """True if a line of the user's calls an environment's ``step``: ``state, reward, done = world.step(action)``."""
+    """True if a user line calls an environment's ``step``: ``state, reward, done = world.step(action)``."""
     return _STEPS_ENVIRONMENT.search(source) is not None
 
 

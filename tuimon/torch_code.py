@@ -209,7 +209,7 @@ def model_division(file: str) -> Literal["stages", "layers"] | None:
 #: Calls any of torch's operators, so that its caller shows what is done.
 is_operator_call = frame_test(r"torch/_ops\.py$")
 _COMPILER = r"torch/_(?:dynamo|inductor|functorch)/|/triton/|torch/fx/"
-_EXTENSIONS = r"torch/utils/cpp_extension\.py$"  # builds C++ and CUDA code of the program's
+_EXTENSIONS = r"torch/utils/cpp_extension\.py$"  # builds C++ and CUDA the program's code
 #: torch.compile, triton, and builds of extensions.
 is_compiler = frame_test(f"{_COMPILER}|{_EXTENSIONS}")
 #: Contains all work of one compilation. Code that runs compiled code is in the compiler's files as well, but not below

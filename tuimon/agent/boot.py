@@ -1,4 +1,4 @@
-"""Brings the agent into a process that runs already. That process runs the text of this file alone.
+"""Brings the agent into a process that is already running. That process runs only the text of this file.
 
 The work is done in a thread of its own, in which no signal handler of the program runs. The main thread waits
 meanwhile: its calls may keep the GIL for seconds, and the work needs the GIL a hundred times. Forks by other threads

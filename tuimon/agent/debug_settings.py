@@ -21,7 +21,7 @@ def of_environment(variable: Callable[[str], Optional[str]]) -> List[str]:
 
 
 def tracer() -> Optional[str]:
-    """The package whose profiler, debugger or coverage measurement sees this thread's calls or lines; None without."""
+    """The package whose profiler, debugger or coverage tool traces this thread; None if there is none."""
     for seeing in (sys.gettrace(), sys.getprofile()):
         if seeing is not None:
             module = getattr(seeing, "__module__", None) or type(seeing).__module__

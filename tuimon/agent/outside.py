@@ -27,21 +27,20 @@ if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``
 #: 3.11 on; before, it may after any. A comparison of 3.11 includes the jump after it; arithmetic and the
 #: formatting of numbers check as well.
 _POLLING = ("CALL", "RESUME", "JUMP_BACKWARD", "COMPARE_OP", "BINARY_OP", "FORMAT")
-#: The number of times that a failed call is repeated: of three failures, two at one place are ours, and one is from
-#: outside.
+#: How often a failed call is repeated: two of three failures at one place are our own, a single one is from outside.
 _MORE_CALLS = 2
 #: A bare ``raise`` takes the traceback from the exception object since 3.11: only there can our frame be taken out.
 HIDES_FRAMES = sys.version_info >= (3, 11)
 
 
 def attempt(function: "Callable[..., Any]", *arguments: "Any") -> "Any":
-    """The result of a function of ours; None if it fails by itself.
+    """The result of one of our functions; None if it fails by itself.
 
     A failure of its own happens again, at the same place, when the function is called again. An exception from outside
     does not, and is raised::
 
         attempt(os.unlink, path)    no such file: FileNotFoundError, which only the system raises -> None
-        attempt(read_facts)         TypeError in a function of torch's, and again -> None
+        attempt(read_facts)         TypeError in a torch function, and again -> None
         attempt(read_facts)         TypeError of a signal handler, and then none -> TypeError
     """
     try:
@@ -70,10 +69,10 @@ def attempt(function: "Callable[..., Any]", *arguments: "Any") -> "Any":
 
 
 def is_surely_ours(error: BaseException) -> bool:
-    """True if code of ours raised it, and nothing from outside can look like it.
+    """True if our own code raised it, and no exception from outside could look the same.
 
-    It is an error of the operating system, of memory or of recursion depth, or one at an instruction at which nothing
-    from outside arrives.
+    It is an error of the operating system, of memory or of recursion depth, or it was raised at an instruction at which
+    no exception from outside can arrive.
     """
     traceback = _innermost(error)
     if traceback is None or not traceback.tb_frame.f_code.co_filename.startswith(_FOLDER):
@@ -84,7 +83,7 @@ def is_surely_ours(error: BaseException) -> bool:
 
 
 def is_programs(error: BaseException) -> bool:
-    """True if a frame of the program's raised it: neither the agent's, nor torch's or the standard library's."""
+    """True if the program raised it: a frame that is neither the agent's, nor torch's or the standard library's."""
     traceback = _innermost(error)
     if not isinstance(error, Exception) or traceback is None:
         return True

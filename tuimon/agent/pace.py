@@ -4,7 +4,7 @@ If markers cost more than their share of the training's time, spells of timed st
 whose boundaries the hooks only count. The length of a gap is random, so that work that a loop does every n steps does
 not always fall into one. A gap begins and ends where a step begins (``steps.py``), with a GAP_BEGIN marker and a
 GAP_END marker that has the counts. Anything else in its thread ends the gap immediately: a fetch of another iterator,
-the end of an epoch, a user range. Only one thread has gaps, the first that makes an update by an optimizer of torch's.
+the end of an epoch, a user range. Only one thread has gaps, the first that makes an update by a torch optimizer.
 """
 
 import os
@@ -33,7 +33,7 @@ CLOCK_UPDATES = 8
 
 
 class Pace(StepCounter):
-    """The pace of the one loop that may have gaps, and the counts of the hooks in its thread.
+    """The pace of the only loop that may have gaps, and what the hooks in its thread have counted.
 
     While a gap goes on, a hook counts the usual boundaries itself, without a call, in the fields that are not private.
     """
@@ -80,7 +80,7 @@ class Pace(StepCounter):
         return self.counting_thread != 0
 
     def fail_fetch(self, iterator: int) -> None:
-        """Handle a counted fetch that has brought no batch: it ends the gap, and has begun within it."""
+        """Handle a counted fetch that brought no batch: it began within the gap, and ends it."""
         if self.counting_thread:  # otherwise the end of the gap has counted the fetch
             self.fetches -= 1
             self.last = BACKWARD

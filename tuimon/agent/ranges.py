@@ -11,7 +11,7 @@ from .pace import pace
 from .ring import layout
 from .torch_compat import dynamo, rebinding
 
-#: The most samples or tokens of a step: more is an error of the program's.
+#: The most samples or tokens of a step: more is an error in the program.
 _LARGEST = 1 << 40
 
 

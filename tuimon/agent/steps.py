@@ -1,12 +1,12 @@
-"""Finds where the steps of one thread's loop begin, from its boundaries, and limits how many of them are timed.
+"""Finds where the steps of one thread's loop begin, by its boundaries, and limits how many of them are timed.
 
 The markers, the GPU clock and a trace count steps; the first two have a token bucket each.
 
 A step begins with ``tuimon.step()``; else with the first fetch after an update; in a loop that fetches nothing with the
 first backward after an update. An update is a run of optimizer steps. Without an optimizer each backward is one.
 
-The monitor cuts the loop exactly (``tuimon.sources.loop``), from the markers. This is the part of it that cannot wait
-for the monitor: it labels no time, holds nothing back, and forgets each step with the next.
+The monitor cuts the loop exactly (``tuimon.sources.loop``), from the markers. This is the part that cannot wait for the
+monitor: it labels no time, delays nothing, and forgets each step with the next.
 """
 
 from .ring.layout import BACKWARD_BEGIN, BACKWARD_END, BARE_UPDATES, FETCH_BEGIN, OPTIMIZER_END, STEP

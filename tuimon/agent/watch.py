@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``
 
 
 class ImportWatch:
-    """A meta path finder that calls back once a module has been imported; removes itself when nothing is awaited."""
+    """A meta path finder that calls back once a module has been imported; removes itself when it awaits no other."""
 
     def __init__(self) -> None:
         self._awaited: "Dict[str, Callable[[Any], None]]" = {}

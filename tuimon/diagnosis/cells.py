@@ -55,7 +55,7 @@ CellPhase = Literal[
 #: - ``thread``, ``message``: waiting for a thread, or for a process, that makes the batch
 #: - ``batch``: waiting for a batch of which it is unknown how it is made
 #: - ``others``: waiting for a core that another program has
-#: - ``pace``: a sleep of the loop's own, which makes no data, or a wait for events from outside
+#: - ``pace``: a sleep of the loop itself, which makes no data, or a wait for events from outside
 Doing = Literal[
     "own", "torch", "item", "collate", "draw", "hand_over", "order", "start", "batch", "copy", "launch", "sync",
     "gc", "compile", "import", "rank", "exchange", "others", "io", "network", "lock", "sleep", "pace", "prompt",
@@ -87,7 +87,7 @@ _DOING: dict[Activity, Doing] = {
     "import": "import",
     "python": "own",
 }
-#: Replacements for a thread that launches work for a GPU.
+#: The entries that differ if the thread launches work for a GPU.
 _ON_GPU: dict[Activity, Doing] = {"transfer": "copy", "torch": "launch"}
 #: Work of a thread that runs, or is ready to run.
 RUNS: frozenset[Doing] = frozenset(
@@ -126,7 +126,7 @@ class Cell(Struct, frozen=True):
     share: float  # over all cells these add up to 1
     bounds: Interval | None = None  # of ``share``; None: it is exact
     cost: Interval = NONE  # what a step would save without it: time that no GPU's work and no other rank hides
-    # (): own time of the training thread; ("batch",): what a worker did while the thread waited for a batch
+    # (): the training thread's own time; ("batch",): what a worker did while the thread waited for a batch
     via: tuple[Via, ...] = ()
     node: StackNode | None = None  # its place in the call tree of the thread that did it
     basis: Basis = "sampled"
@@ -484,7 +484,7 @@ def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
         return [*making, _part(wait, 1.0 - made, "message", "process")]
     if threads.total:
         return _of_samples(_part(wait, 1.0, "batch", "thread"), threads, _doing_of_maker)
-    # a thread that is only ever seen to wait, in code of the user's or for messages, passes on what comes from outside
+    # a thread that is only ever seen to wait, in user code or for messages, passes on what comes from outside
     passes_on = others.part(lambda node: node.place is not None or node.activity in ("message", "connection"))
     return [replace(wait, doing="pace" if wait.doing == "message" or passes_on else "lock")]
 
@@ -535,7 +535,7 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _own(*doing: Doing) -> Takes:
-    """Selects the training thread's own time at one of these."""
+    """Selects the training thread's own time (``via`` nothing) spent on any of these."""
     return lambda cell: not cell.via and cell.doing in doing
 
 

@@ -111,12 +111,12 @@ class Fix(NamedTuple):
         return self.gain.high if self.gain is not None and 1.0 < self.gain.high < math.inf else None
 
     def with_upper_bound(self, most: float | None) -> Fix:
-        """The fix if all that is known of its gain is this upper end."""
+        """The fix with this upper end as the only known fact about its gain."""
         return self._replace(estimated_speedup=None, gain=Interval(1.0, most) if most is not None else None)
 
 
 class Finding(Struct, frozen=True):
-    """What one rule has found.
+    """The verdict of one rule.
 
     ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time. ``fixes`` has
     the best first, and is empty if there is nothing to do; ``action`` and ``estimated_speedup`` are those of the best:
@@ -196,7 +196,7 @@ def bounds(name: Literal["gpu_idle", "gpu_waits"], share: Interval) -> dict[str,
 
 
 def calls_per_step(repeats: LineCalls | None) -> dict[str, float]:
-    """The figure of a call that each step repeats: ``item_calls_per_step``."""
+    """How often each step repeats a call, as a figure: ``item_calls_per_step``."""
     return {f"{repeats.name.strip('_')}_calls_per_step": repeats.calls} if repeats is not None else {}
 
 
@@ -236,7 +236,7 @@ def within_share(finding: Finding) -> Finding:
 
 
 def _ordered(fixes: Sequence[Fix]) -> list[Fix]:
-    """The fixes as the rule has ordered them, but one that changes the training after others that may gain as much.
+    """The fixes in the rule's order, except that one that changes the training follows others that may gain as much.
 
     A batch twice as large gains 2x, torch.compile 1.5x to 2.5x: the second comes first. Of two without an upper end
     the estimates decide.

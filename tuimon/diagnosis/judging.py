@@ -82,7 +82,7 @@ def _graded(finding: Finding) -> Finding:
 
 
 def unjudged(session: Session) -> list[Unjudged]:
-    """The rules that could not judge the process in focus, once for each reason."""
+    """The rules that could not judge the process in focus, each with the reason."""
     evidence = evidence_of(session.over("recent").focus)
     if not evidence.pid:
         return [Unjudged("all", "no training process was seen")]
@@ -160,7 +160,7 @@ def _without_faults(found: Mapping[str, Finding]) -> list[str]:
 
 
 def _costly(found: Mapping[str, Finding]) -> list[Finding]:
-    """The findings whose time costs something."""
+    """The findings that claim time which costs something."""
     claiming = [found[name] for name, rule in BY_NAME.items() if rule.takes is not None and name in found]
     return [each for each in claiming if each.severity != "benign"]
 

@@ -30,8 +30,7 @@ class Unclaimed(NamedTuple):
         return {name: self.cells.computing.where({name}).share for name in PASSES}
 
 
-#: What the findings of a rule say of a run, unless they are benign:
-#:
+#: The meaning of a rule's findings, unless they are benign:
 #: - ``harm``: something may end the run. It is severe whatever a fix gains, and first among findings of its severity.
 #: - ``late``, ``fault``, ``leftovers``: a fault of the loop, which contradicts that it is in order. ``late`` claims its
 #:   time before any other. ``leftovers`` claims what others leave: a finding that explains at least half of the same
@@ -136,7 +135,7 @@ def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> flo
 def is_sure(
     evidence: Evidence, share: float, least: float = REPORTED, error: float | None = None, *, early: bool = True
 ) -> bool:
-    """True if a share of the step is at least ``least``, given its ``error`` and the seconds measured so far.
+    """True if a share of the step is surely ``least`` or more, given its ``error`` and the seconds measured so far.
 
     ``early``: a share well above ``least`` counts before the phase table has settled.
     """

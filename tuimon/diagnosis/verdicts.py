@@ -34,7 +34,7 @@ _AT_ONCE = ("hang", "warmup")
 MEAN_S = 5.0
 #: The displayed gain stays while its mean is within this factor of it: our choice, a difference that readers ignore.
 SAME_RATIO = 1.1
-#: A longer time between two records counts for no finding, because nothing was recorded in it.
+#: A longer time between two records does not count for any finding, because nothing was recorded in it.
 _UNRECORDED_S = 60.0
 #: A run with more ranks than this is judged less often, in proportion: one rank takes about 0.15 ms to judge.
 RANKS_EACH_S = 16

@@ -74,7 +74,7 @@ def read_bytes(path: str, limit: int = 65536) -> bytes | None:
 
 
 def read_text(path: str) -> str:
-    """A small file of the kernel's; empty if it cannot be read."""
+    """A small file of the kernel; empty if it cannot be read."""
     return (read_bytes(path) or b"").decode("ascii", "replace")
 
 

@@ -184,7 +184,7 @@ def _cut(handles: list[int], count: int) -> None:
 def _content(handle: int, limit: int, after_unix_s: float) -> Content | None:
     """The content behind an O_PATH handle. Only a regular file is opened: opening a device may have effects."""
     info = os.fstat(handle)
-    # A file of the kernel's (procfs) has size 0, and reading it may block, or consume what it holds.
+    # A file of the kernel (procfs) has size 0, and reading it may block, or consume what it holds.
     if not stat.S_ISREG(info.st_mode) or not 0 < info.st_size <= limit or info.st_mtime <= after_unix_s:
         return None
     opened = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -158,7 +158,7 @@ class GilWindows(Series[Any]):
         return min(counts.get((tid, "", _ANYWHERE), 0) / samples, 1.0)
 
     def held_in(self, steps_s: float, tid: int, place: Place) -> float | None:
-        """Share of time in which a thread held the GIL in a function of the user's, or below.
+        """Share of time in which a thread held the GIL in a user function, or below.
 
         None before there are 30 samples, or if no function was recorded.
         """

@@ -74,20 +74,20 @@ LATEST = Span(last_s=0.0)
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that were measured; None without any."""
+    """The mean of the values that were measured; None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
 def sum_of_all(values: Iterable[float | None]) -> float | None:
-    """The sum of the values; None without any, or if one was not measured."""
+    """The sum of the values; None if there are none, or if one was not measured."""
     all_values = list(values)
     known = [value for value in all_values if value is not None]
     return sum(known) if known and len(known) == len(all_values) else None
 
 
 def weighted_median(values: Iterable[tuple[float, float]]) -> float | None:
-    """The lower median of (value, weight) pairs; None without any."""
+    """The lower median of (value, weight) pairs; None if there are none."""
     ordered = sorted(values)
     half = sum(weight for _, weight in ordered) / 2
     for value, weight in ordered:

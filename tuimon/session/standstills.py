@@ -46,7 +46,7 @@ class StandingThreads(NamedTuple):
     pids: tuple[int, ...]
     number: int  # threads; of processes without a stack, processes
     doing: str  # "open()", "all_reduce()", "backward()"; why it has no stack
-    place: Place | None  # the innermost line of the user's
+    place: Place | None  # the innermost user line
     frames: tuple[Frame, ...]  # root first
     outer: int = 0  # frames left out at the root
 

@@ -218,7 +218,7 @@ class ProcessCode:
         return Frame(*self.named(at), self.line(at) if user else "", user)
 
     def innermost(self, stack: Sequence[RawFrame]) -> RawFrame | None:
-        """The innermost line of the user's code on a stack, root first; None without any."""
+        """The innermost line of the user's code on a stack, root first; None if there are none."""
         depth = next((depth for depth in range(len(stack) - 1, -1, -1) if self.is_user(stack[depth].file)), None)
         return stack[depth]._replace(function=function_at(stack[: depth + 1])) if depth is not None else None
 

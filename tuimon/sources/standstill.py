@@ -171,7 +171,7 @@ class StackGroups(Struct, frozen=True, gc=False):
 
     groups: list[StackGroup]
     folded: int  # threads of groups that have no room
-    idle: int  # threads without code of the user's
+    idle: int  # threads without user code
 
 
 def group_stacks(

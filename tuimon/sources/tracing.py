@@ -180,7 +180,7 @@ _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})')
 HEAD_BYTES = 1 << 20
 _TAIL_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 20
-#: A trace of kineto's holds nothing that takes more than this.
+#: A kineto trace holds nothing that takes more than this.
 _FILE_BYTES = 1 << 30
 #: Rows for tuimon's own events, above all others in Perfetto.
 _PROCESS, _STEPS, _PHASES, _LINES = "tuimon", "steps", "phases", "lines"
@@ -271,7 +271,7 @@ def _opened(path: str) -> int:
     info = os.fstat(handle)
     if info.st_uid != os.geteuid() or not stat.S_ISREG(info.st_mode):
         os.close(handle)
-        raise TraceError(f"{plain(path)} is not a trace of this user's")
+        raise TraceError(f"{plain(path)} is not this user's trace")
     return handle
 
 

@@ -99,7 +99,7 @@ class HeadlessView:
                 self.write_message(text)
 
     def write_message(self, text: str) -> None:
-        """Write one line of tuimon's own."""
+        """Write one of tuimon's own lines."""
         self._write(f"[tuimon] {text}")
 
     def _write_wrapped(self, text: str) -> None:

@@ -108,7 +108,7 @@ _LAUNCHERS = ("torch.distributed.", "accelerate.commands.", "deepspeed.")
 
 
 def started_program(command: Sequence[str]) -> str:
-    """The script or module that was started, whatever launched it: ``train.py``, ``pkg.train``; empty without any."""
+    """The script or module that was started, by whatever launcher: ``train.py``, ``pkg.train``; else empty."""
     script = next((word for word in command if word.endswith(".py")), None)
     modules = [name for flag, name in pairwise(command) if flag in ("-m", "--module")]
     module = next((name for name in modules if not name.startswith(_LAUNCHERS)), next(iter(modules), None))
@@ -151,7 +151,7 @@ def unseen_reason(unseen: Unseen) -> str:
 
 
 def nodes_text(nodes: Iterable[Node | NodeJson]) -> str:
-    """The nodes that are silent while others write, or have failed: ``node007 silent for 28s``; empty without any."""
+    """The nodes that have failed, or are silent while others write: ``node007 silent for 28s``; else empty."""
     known = list(nodes)
     silent = [node for node in known if node.state in ("late", "stopped")]
     failed = [node for node in known if node.state == "ended" and node.exit_code]

@@ -64,7 +64,7 @@ runtime.in_child.append(_leave_child)
 
 
 class _Counting(Work):
-    """Steps begin at the first backward pass after an update by an optimizer of torch's."""
+    """Steps begin at the first backward pass after an update by a torch optimizer."""
 
     def __init__(self, task: Task, torch: Any) -> None:
         self._task = task
@@ -126,7 +126,7 @@ class _Counting(Work):
                 self.add(name, frame)
 
     def add(self, name: str, frame: Optional[FrameType]) -> None:
-        """Count a call at the innermost line of the user's."""
+        """Count a call at the innermost user line."""
         while frame is not None:
             file = frame.f_code.co_filename
             if "-packages/" not in file and not file.startswith(self._libraries):

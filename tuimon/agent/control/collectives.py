@@ -40,7 +40,7 @@ def begin(task: Task) -> Optional[Work]:
 
 
 class _Steps(Work):
-    """Counts steps by the updates of the thread that began it; without an optimizer of torch's, by backward passes."""
+    """Counts steps by the updates of the thread that began it; without a torch optimizer, by backward passes."""
 
     def __init__(self, task: Task, recorders: List[Any]) -> None:
         self._task = task

@@ -128,7 +128,7 @@ class Tracing(Work):
             self.end()
         elif self._counter.begins_step(kind) and not is_capturing(self._torch):
             has_ended = next(self._stages, True)
-            if has_ended and not self._is_over:  # by an exception of the program's
+            if has_ended and not self._is_over:  # by an exception of the program
                 self.fail("it was interrupted")
 
     def give_way(self) -> None:
@@ -209,7 +209,7 @@ class Tracing(Work):
             result = self._profiler.stop()
         finally:
             self.writer.emit(PROFILER_OFF)
-        self._is_on = False  # last: what an exception of the program's cuts short is done again by ``end``
+        self._is_on = False  # last: what an exception of the program cuts short is done again by ``end``
         return result
 
     def _leave(self) -> None:
@@ -325,7 +325,7 @@ def refusal(torch: Any) -> Optional[str]:
 
 
 def guards(module: Any, give_way: Callable[[], None]) -> List[Rebound]:
-    """While a trace is taken, a profiler that the program starts goes first: two at a time are an error of torch's."""
+    """While a trace is taken, a profiler that the program starts has priority: torch allows only one at a time."""
 
     def giving_way(original: Any) -> Any:
         def tuimon_give_way(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Measures the size of some batches that a training gets, and the progress of their epoch, in markers.
+"""Measures the size of some of a training's batches, and the progress of their epoch; writes both as markers.
 
 One batch of each new loader is measured, then at most ten a second. Only tensors in lists, tuples, dicts and plain
 objects are seen; a batch with too many objects, or a tensor that is not dense, is not measured. No device is queried.
@@ -22,8 +22,8 @@ from ..torch_compat.unobserved import ByObject, attributes, has_plain_size, is_t
 #: Least time between two rounds. Texts differ in length: tokens estimated from 30 batches are 3 % off, from 300 batches
 #: 1 %.
 DUE_NS = 100_000_000
-#: A batch that took long to measure is followed by a pause this many times as long, up to 1 s: most take 6 us, one of
-#: 64 tensors 40, one with a list of 1000 numbers 150, one of 1000 tensors 1000.
+#: After a batch that took long to measure, a pause this many times as long follows, up to 1 s. Most batches take 6 us,
+#: one of 64 tensors takes 40, one with a list of 1000 numbers 150, one of 1000 tensors 1000.
 PAUSE_FACTOR = 5000
 _MOST_NS = 1_000_000_000
 #: Fetches in a round: if loaders take turns, a batch of each is measured.
@@ -66,7 +66,7 @@ def arm(loader: int) -> None:
 
 
 def attend(iterator: Any, number: int, batch: Any) -> None:
-    """Measure this batch, in a round of several; call after a fetch from ``due_ns`` on. ``number``: the iterator's."""
+    """Measure this batch, one of a round; call after each fetch from ``due_ns`` on. ``number``: the iterator's."""
     global due_ns, _left, _rest_until_ns
     compilations.report(runtime)
     runtime.mark_optimizer()
@@ -220,7 +220,7 @@ def position_of(iterator: Any) -> Optional[int]:
 
 
 def _length(iterator: Dict[str, Any]) -> Optional[int]:
-    """Batches of an epoch, as ``len(loader)`` would give them; None of a sampler of the program's. Found once a loader.
+    """Batches of an epoch, as ``len(loader)`` gives them; None with a sampler of the program. Computed once a loader.
 
     ``len`` is not called, as it may be the program's code: torch's samplers have called it at the start of the epoch.
     """
@@ -243,7 +243,7 @@ def _length(iterator: Dict[str, Any]) -> Optional[int]:
 
 
 def _indices(sampler: Any, iterator: Any) -> Optional[int]:
-    """How many indices a sampler of torch's gives in an epoch, from what it holds itself or its iterator goes through.
+    """How many indices a torch sampler gives in an epoch, from what it holds itself or its iterator goes through.
 
     ::
 
@@ -265,10 +265,10 @@ def _indices(sampler: Any, iterator: Any) -> Optional[int]:
 
 
 def are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
-    """True if these tensors of the CPU are in pinned memory; None if that is unknown.
+    """True if these CPU tensors are in pinned memory; None if that is unknown.
 
     torch asks the driver for the attributes of the pointer, in the context of a device that has one: that neither waits
-    nor allocates. Without a context on any device it would make one. (``CUDAHooks::isPinnedPtr``)
+    nor allocates. If no device had a context, torch would make one. (``CUDAHooks::isPinnedPtr``)
     """
     cuda, native = sys.modules["torch.cuda"], torch._C
     if not tensors or not cuda.is_initialized() or any_capture() or not hasattr(native, _CONTEXT):

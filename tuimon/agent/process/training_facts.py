@@ -68,7 +68,7 @@ def optimizer_facts() -> Dict[str, Any]:
 
 
 def describe(optimizer: Any, described: Dict[str, Any]) -> None:
-    """Fill in one fact after the other, so that an error leaves those before it. No device is asked."""
+    """Fill in one fact after another, so that an error keeps those before it. No device is queried."""
     kind = type(optimizer)
     described["name"] = str(kind.__name__)[:_NAME_CHARACTERS]
     described["package"] = str(kind.__module__).partition(".")[0][:_NAME_CHARACTERS]
@@ -91,9 +91,9 @@ def describe(optimizer: Any, described: Dict[str, Any]) -> None:
 
 
 def count_bytes(optimizer: Any, parameters: List[Any], described: Dict[str, Any]) -> None:
-    """Fill in the bytes of parameters, gradients and state that are on the parameters' device, if they are on one.
+    """Fill in the bytes of parameters, gradients and state on the parameters' device, if these share one.
 
-    Shapes and types alone are read, which C knows: no value of a tensor, and no device.
+    Only shapes and types are read, which C knows: no tensor's values, and no device.
     """
     state: Any = attributes(optimizer).get("state")
     if not issubclass(type(state), dict) or not _are_plain(parameters):
@@ -117,7 +117,7 @@ def count_bytes(optimizer: Any, parameters: List[Any], described: Dict[str, Any]
 
 
 def _are_plain(tensors: List[Any]) -> bool:
-    """True if C alone knows their sizes, and these are those of their memory."""
+    """True if C alone knows the sizes of these tensors, and no tensor is sparse."""
     kinds = {type(each): each for each in tensors}
     return all(map(has_plain_size, kinds.values())) and not any(read(each, "is_sparse") for each in tensors)
 
@@ -195,7 +195,7 @@ def read_dtypes(optimizer: Any) -> None:
 
 
 def read_products(outputs: Any) -> None:
-    """Remember the types that matrix products and convolutions gave, by the graph behind the outputs of a forward pass.
+    """Remember the result types of products and convolutions, as the graph behind a forward pass's outputs shows them.
 
     ::
 
@@ -234,7 +234,7 @@ def graph_behind(outputs: Any, limit: int) -> Dict[Any, List[Any]]:
 
 
 def followed_by(node: Any) -> List[Any]:
-    """The nodes to which one passes a gradient on, once for each of its inputs that wants one."""
+    """The nodes to which this one passes gradients on, once for each of its inputs that needs one."""
     return [each for each, _ in node.next_functions if each is not None]
 
 
@@ -270,7 +270,7 @@ def vectors() -> Dict[str, Any]:
 GRADIENT_NODES_LIMIT = 4096
 
 _gradients: Dict[str, Any] = {}  # empty: they are not counted yet
-#: Parameters that no optimizer holds, and how often each had been written to: if one is written later, others use it.
+#: Parameters that no optimizer holds, and how often each had been written to: if one is written later, it is in use.
 _versions: List[Tuple[Callable[[], Any], int]] = []
 
 

@@ -66,7 +66,7 @@ class State(IntEnum):
 
 
 class Order(NamedTuple):
-    """An order of the monitor's."""
+    """An order of the monitor."""
 
     number: int
     argument: int

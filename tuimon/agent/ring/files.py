@@ -80,7 +80,7 @@ def shortage(directory: str) -> Optional[str]:
 
 
 def ring_directory() -> Optional[str]:
-    """The first of the folders in which a ring would be made now; None without any."""
+    """The first of the folders in which a ring would be made now; None if there are none."""
     refused = refused_directories()
     for directory in ring_directories():
         place = directory if os.access(directory, os.F_OK) else os.path.dirname(directory)

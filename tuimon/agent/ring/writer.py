@@ -1,4 +1,4 @@
-"""The agent's side of a ring: makes it, writes it, and interns names of user ranges with where they were opened."""
+"""The agent's side of a ring: makes and writes it, and interns the names of user ranges with their places."""
 
 import itertools
 import json
@@ -178,7 +178,7 @@ class RingWriter:
         return memoryview(self._map)[CONTROL_OFFSET : CONTROL_OFFSET + CONTROL_BYTES].cast("Q")
 
     def drawn(self) -> float:
-        """A random number from 0 to 1 that is not of the program's own generators."""
+        """A random number from 0 to 1, not taken from the program's own generators."""
         return (self._latest[0] * 2654435761 + time.monotonic_ns()) * 2654435761 % 65536 / 65536
 
     def name_id(self, name: str) -> int:
@@ -235,7 +235,7 @@ class RingWriter:
         return known[0] if known else attempt(self._remember, name, code, -1, code.co_firstlineno if code else 0) or 0
 
     def _remember(self, name: object, code: Optional[CodeType], instruction: int, line: int) -> int:
-        # the text of a name, which a class of the program's may give
+        # the text of a name, which a class of the program may give
         text = str.replace(str.__getitem__(str(name), slice(_NAME_CHARACTERS)), layout.PLACE_SEPARATOR, "?")
         seen = self._seen
         if text not in seen and len(seen) >= _DISTINCT_LIMIT:
@@ -275,7 +275,7 @@ _STREAMS = 3
 
 
 def make_ring() -> Optional[RingWriter]:
-    """A ring in the first directory that has room for one; None when none has: the reasons are then left.
+    """A ring in the first directory that has room for one; None if none has: a file then says why.
 
     Raises OSError if /proc is missing, or no descriptor is left.
     """
@@ -314,7 +314,7 @@ def _make_ring() -> Optional[RingWriter]:
 
 
 def remove_stale(directory: str) -> None:
-    """Remove the rings of processes that were killed, but for young ones, which the monitor may not have read yet."""
+    """Remove the rings of processes that were killed, except young ones, which the monitor may not have read yet."""
     for name in os.listdir(directory):
         pid, dash, rest = name.partition("-")
         ticks = rest.partition(".")[0]

@@ -1,7 +1,7 @@
-"""Reads of the program's objects that run none of its code: no method, property or hook of a class of its own.
+"""Reads the program's objects without running any of its code: no method, property or hook of its classes.
 
-The answers of torch's own C code for a tensor are read through ``TensorBase``, whatever its class overrides. Read from
-a dataset: its name, and where its items and batches are made.
+A tensor is read through ``TensorBase``, torch's own C code, even if its class overrides methods. A dataset's name is
+read, and the place at which it makes items and batches.
 """
 
 import sys
@@ -59,12 +59,12 @@ def is_slot(kind: type, name: str) -> bool:
 
 
 def class_attribute(kind: type, name: str) -> Any:
-    """An attribute of a class or of one that it inherits from, as it stands there; None without."""
+    """A class's own or inherited attribute, without calling descriptors; None if there is none."""
     return next((held[name] for held in map(_class_attributes, _mro(kind)) if name in held), None)
 
 
 def read(tensor: Any, name: str) -> Any:
-    """A property of a tensor, or what a method of it without arguments gives."""
+    """A property of a tensor, or the result of one of its methods without arguments."""
     found = _class_attributes(_torch_c().TensorBase)[name]
     return found.__get__(tensor) if type(found) is GetSetDescriptorType else found(tensor)
 
@@ -75,7 +75,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def has_plain_size(tensor: Any) -> bool:
-    """True if C alone knows shape, layout and place; a class with a ``__torch_dispatch__`` may be called for them."""
+    """True if C alone knows shape, layout and place; a class with a ``__torch_dispatch__`` may be asked for them."""
     for kind in _mro(type(tensor)):
         dispatch = _class_attributes(kind).get("__torch_dispatch__")
         if dispatch is not None:
@@ -89,7 +89,7 @@ def unobserved() -> Any:
 
 
 def undispatched() -> Any:
-    """A context in which no ``__torch_dispatch__`` of a mode of the program's is called."""
+    """A context in which no ``__torch_dispatch__`` of a mode of the program is called."""
     return _torch_c()._DisableTorchDispatch()
 
 

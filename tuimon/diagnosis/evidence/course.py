@@ -1,6 +1,6 @@
 """The course of a run: stretches of its steps, how much longer later steps take than earlier ones, lasting jumps.
 
-Growth is tested by Mann and Kendall's rank test, which holds for any distribution.
+Growth is tested by the rank test of Mann and Kendall, which holds for any distribution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuimon.threshold import MOST, Threshold
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
 WARMUP_WINDOWS = 2
-#: Further windows needed before the end of a run can be compared with its beginning.
+#: Windows needed after that before the end of a run can be compared with its beginning.
 COMPARABLE_WINDOWS = 16
 GROWTH_SIGMAS = Threshold(
     4.0,
@@ -61,7 +61,7 @@ class TimeGrowth(NamedTuple):
 
     @property
     def log_ratio(self) -> float:
-        """The logarithm of its growth; 0 if there is no measurement at one end or the other."""
+        """The logarithm of its growth; 0 if one of the ends was not measured."""
         return math.log(self.now_ms / self.before_ms) if self.before_ms > 0.0 and self.now_ms > 0.0 else 0.0
 
 
@@ -109,7 +109,7 @@ class Level(NamedTuple):
 
 
 class Grown(NamedTuple):
-    """Two levels of a run, the later one beside the earlier."""
+    """Two levels of a run, an earlier one and a later one."""
 
     before: Level
     now: Level
@@ -160,19 +160,19 @@ class CourseEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def grown(self) -> Grown | None:
-        """The last quarter beside the first; None in too short a run."""
+        """The last quarter compared with the first; None if the run is too short."""
         quarter = len(self.rows) // 4
         return self._grown(self.rows[:quarter], self.rows[-quarter:]) if quarter else None
 
     @cached_property
     def jump(self) -> Grown | None:
-        """The time since the work of steps jumped for good, beside the time before; None without a jump."""
+        """The time since steps suddenly became longer for good, compared with the time before; None if they did not."""
         at = jump_in([row.work_ms or 0.0 for row in self.rows])
         return self._grown(self.rows[:at], self.rows[at:]) if at is not None else None
 
     @cached_property
     def slower_hour(self) -> Grown | None:
-        """The last hour beside the best, counted from the end; None with fewer than two, or if it is hardly slower."""
+        """The last hour compared with the best one; None if there are fewer than two, or if it is hardly slower."""
         rows = self.rows
         if not rows or rows[-1].end_s - rows[0].begin_s < 2 * _HOUR_S:
             return None
@@ -198,7 +198,7 @@ class CourseEvidence(Struct, frozen=True, dict=True):
         return level.span.begin_s - self._own.view.session.start_s
 
     def does_more_work(self, grown: Grown) -> str:
-        """The work that has grown because steps do more of it; empty if nothing shows that they do.
+        """The work that has grown because each step does more of it; empty if nothing shows that.
 
         ``forward and backward``; or, in a rollout, ``environment and policy``.
         """

@@ -37,7 +37,8 @@ ONE_THREAD = (
     "have each worker compute in one thread: OMP_NUM_THREADS=1 in the environment of the program, or"
     " threadpoolctl.threadpool_limits(1) in worker_init_fn; torch does so there by itself, NumPy and OpenCV do not"
 )
-#: Generations of workers that show a restart for each epoch, and seconds in which the next ones must follow.
+#: The number of generations of workers from which they count as restarted for each epoch, and the seconds within which
+#: the next generation must follow.
 _GENERATIONS = 2
 _NEXT_S = 2.5
 
@@ -264,7 +265,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         collated = collate_share(loader, ())
         return HotLine(own, 1.0 - collated, 0) if is_fetch and collated is not None and collated < MOST else hot
 
-    # -- whether it comes in time
+    # -- does it come in time?
 
     @cached_property
     def epoch_starts(self) -> float | None:
@@ -282,7 +283,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def of_iterator(self) -> int | None:
-        """The number of batches taken from each iterator, if it is less than an epoch and no more than lie ready."""
+        """The batches taken from each iterator, if these are less than an epoch and no more than are ready at once."""
         loader = self.loader
         if loader is None or not loader.epoch.done or loader.epoch.length is None:
             return None
@@ -312,7 +313,7 @@ def is_loaders_own(node: StackNode) -> bool:
 
 
 def draws_indices(data: Samples) -> Callable[[StackNode], bool]:
-    """A test of stacks: do they draw indices, in the DataLoader's own function or in code that samples show it to call?
+    """A test of stacks: do they draw indices, in the DataLoader's own function or in code that it was seen to call?
 
     A stack that was read while it changed may lack the DataLoader's own frames.
     """
@@ -363,7 +364,7 @@ def collate_share(loader: LoaderRow | None, makers: Sequence[Samples]) -> float 
 
 
 def collating_function(makers: Samples, part: float) -> HotLine | None:
-    """The user's function that collates, in this part of all samples; None if it is torch's default."""
+    """The user's function that collates, with this ``part`` of all samples; None if it is torch's default."""
     hot = makers.inside(lambda frame: "collates" in frame.roles).hottest()
     return hot._replace(share=part * hot.share) if hot is not None else None
 
@@ -476,6 +477,6 @@ def _kind(node: StackNode) -> str:
         return "policy"
     if _COPIES.search(node.frame.text or node.frame.function):
         return "copy"
-    # a library's collector at work around its policy, which calls no function of the user's
+    # a library's collector at work around its policy, which calls no user function
     called = [frame.user for frame in dropwhile(lambda frame: "collector" not in frame.roles, node.frames)]
     return "policy" if called and not any(called) else ""

@@ -114,7 +114,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
 
     @cached_property
     def ranks(self) -> tuple[RankRow, ...]:
-        """All ranks, with how long each waits for the others.
+        """All ranks, and how long each waits for the others.
 
         Measured on the GPUs' clocks if all ranks have times there: their CPUs do not wait in backward.
         """
@@ -147,7 +147,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
 
     @cached_property
     def collectives(self) -> tuple[StepCollective, ...]:
-        """The collectives of a step, of the first rank in which torch's flight recorder was read; empty without."""
+        """The collectives of a step, from the first rank whose flight recorder was read; empty if none was."""
         counts, stats = self.view.session.collective_counts, self.stats
         known = next((counts[row.pid] for row in self.ranks if row.pid in counts), None)
         updates = stats.updates / stats.total if stats.updates and stats.total else 1.0

@@ -1,4 +1,4 @@
-"""The GPUs of one training process: their use, its steps on their clock, and evidence on them from its samples."""
+"""The GPUs of one training process: their use, its steps by their clock, and what its samples show about them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ SMALL_PINNED_BYTES = Threshold(
 )
 #: Activities in which a thread calls nothing of CUDA.
 _CALLS_NOTHING = WAITS - {"ranks", "sync", "io"} | {"import", "compile"}
-#: A call of a recurrent cell for each time step, or an operation on one time step's part of a tensor.
+#: Lines that call a recurrent cell, or index one time step of a tensor.
 _CELL_CALL = re.compile(r"[cC]ell\w*\(")
 _ONE_AT_A_TIME = re.compile(r"\[\s*(?:(?::|\.\.\.)\s*,\s*)*[a-z]\w*\s*(?:,\s*:\s*)*\]")
 
@@ -300,7 +300,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         return min(1.0, sum(each.computing.high for each in others))
 
     def _launching(self) -> dict[str, float]:
-        """Share of the step that the CPU is in a phase and does not wait for the GPU, where samples show that it waits.
+        """By phase in which the CPU waits for the GPU at all: the share of the step in which it does not.
 
         The GPU can idle in the phase only during that time. If samples divide the phases, the GPU's clock knows only
         their sum, as forward.
@@ -323,7 +323,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @property
     def awaits_idle_causes(self) -> bool:
-        """True if evidence for why a GPU idles is still to come: samples, and NVML's figures."""
+        """True if evidence of why a GPU idles is still to come: samples and NVML's figures."""
         unread = any(utilisation(row) is None for row in self.rows)
         return self._has_just_begun and (self.waits is None or unread)
 
@@ -347,8 +347,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @property
     def copying_at_most(self) -> float | None:
-        """The largest share of the time in copies; None with pinned memory, whose copies nobody waits for, or few
-        samples.
+        """The largest share of the time in copies; None with few samples, or if pinned memory makes copies invisible.
 
         Every sample counts in which the training thread may be in a call that copies: 40 of 1,000 are 4 %, and 5.4 % at
         most. A module's copy in forward counts twice: backward may repeat it, where samples do not show it.

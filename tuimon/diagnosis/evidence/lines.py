@@ -1,4 +1,4 @@
-"""Lines that name a part of the time in a library's loop, and the functions that lead to the update."""
+"""The line to blame for time in a library's loop, and the functions that lead to the update."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DECOMPOSES = re.compile(r"\b(?:linalg\.(?!norm)|cholesky\b|eigh\b|svd\b|logdet|
 
 
 def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine | None:
-    """A hot line of the user's, with the library's function below it if the line does no work of its own: backward is
+    """A hot user line, with the library's function below it if the line does no work of its own: backward is
     called from it as well, or it only takes batches of a dataset that a library makes.
 
     ``trainer.fit(model)`` is the user's line of every phase, so only the library's own function distinguishes them.
@@ -83,7 +83,7 @@ def in_inner_loop(samples: Samples) -> Callable[[StackNode], bool]:
 
 
 def lines_that_run(samples: Samples) -> list[str]:
-    """The lines outside all modules that run one and the same module, each for a large part of the time."""
+    """The lines outside all modules that run the same module, each for a large part of the time."""
     within: dict[str, set[tuple[str, int]]] = {}
     lines = Counter[str]()
     for row in samples.where(below="module").rows:
@@ -126,7 +126,7 @@ def limits_rate(node: StackNode) -> bool:
 
 
 def is_in_own_loop(node: StackNode) -> bool:
-    """True if the innermost line is in the outermost loop of the user's code there, not in a function that it calls."""
+    """True if the innermost line is in the outermost loop of the user's code, not in a function that the loop calls."""
     callers = takewhile(lambda frame: frame.user, reversed(node.frames[:-1]))
     return node.frame.loop and not any(frame.loop for frame in callers)
 

@@ -34,14 +34,14 @@ class Contention(NamedTuple):
 
     others_hold: float
     training_holds: float | None
-    unexplained: float  # by the training thread's CPU time, the run queue, and its own waits
+    unexplained: float  # neither by the training thread's CPU time, nor by the run queue, nor by its own waits
     culprit: ThreadRow  # the thread that holds the GIL for longest
     place: Place | None  # what the culprit does
     feeds: bool  # whether the culprit puts what it makes into a queue
 
     @property
     def share(self) -> float:
-        """The training thread's loss: the time for which others hold the GIL, at most the unexplained time."""
+        """The time that the training thread loses while others hold the GIL, at most the unexplained time."""
         return min(self.others_hold, self.unexplained)
 
 
@@ -119,7 +119,7 @@ class ProcessEvidence(ProcessView, frozen=True, dict=True):
         )
 
     def _held(self, row: ThreadRow) -> float | None:
-        """Share of time for which a thread holds the GIL: by stack dumps, or while it runs Python; None if unknown."""
+        """Share of time in which a thread holds the GIL, by dumps or else its time in Python; None if unknown."""
         samples = self._samples_of(row)
         if row.gil_ratio is not None:
             return row.gil_ratio

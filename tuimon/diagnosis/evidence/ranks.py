@@ -51,10 +51,10 @@ ALIKE_SMS = Threshold(
 )
 #: Collectives of one kind have one size if the largest is at most this many times the mean: our choice.
 ALIKE_BYTES = 1.1
-#: Steps of two ranks that are further apart than this part of a step are not the same step.
+#: If the steps of two ranks are further apart than this part of a step, they are not the same step.
 _SAME_STEP = 0.25
 RestsOn = Literal["no_sync", "ranks", "forward", "multiprocessors"]
-#: Reasons why a whole process, or its GPU, is slow whatever its code does.
+#: Reasons why a whole process or its GPU is slow, independent of its code.
 Why = Literal["stopped", "no core", "collections", "gpu", "slow gpu", "power"]
 #: A late rank must wait for cores this many times as long as the others; below, all are equally starved, and which is
 #: last is chance: measured with four balanced ranks beside other programs, 1.6 times.
@@ -89,7 +89,7 @@ class LateRank(Struct, frozen=True, gc=False):
 
 
 def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
-    """The latest rank with the others' loss, however small; None with fewer than two measured ranks."""
+    """The latest rank and what the others lose, however little; None with fewer than two measured ranks."""
     measured = [row for row in rows if row.late_ratio is not None and row.state != "lost"]
     if len(measured) < 2:
         return None
@@ -213,7 +213,7 @@ def _common(of_ranks: Sequence[Sequence[SharedStep]], step_ms: float) -> list[li
 
 
 def _excess(values: Sequence[float], at: int) -> float:
-    """By how much one of the values is above the median of the others."""
+    """The excess of one of the values over the median of the others."""
     return values[at] - median(value for other, value in enumerate(values) if other != at)
 
 
@@ -364,7 +364,7 @@ def _exchange(gpu: GpuSteps, waiting_ms: float, by_sms: float) -> Exchange:
 
 
 def _own_work_exceeded_ms(gpu: GpuSteps) -> float:
-    """By how much the last backward pass of a step is longer than its own work can be.
+    """The time by which the last backward pass of a step exceeds the longest time that its own work can take.
 
     For two steps with forward of 10 and 30 ms, backward of 70 and 60 ms, that is 40 and 0, on average 20; from the
     means it is 5. If the forward pass of each step is unknown, the means are used.

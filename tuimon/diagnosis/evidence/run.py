@@ -1,4 +1,4 @@
-"""The run as a whole: its processes, and its machines with memory, cores and GPUs. All ranks wait for the slowest."""
+"""The run as a whole: its processes, and its machines with their memory, cores and GPUs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Filling(NamedTuple):
 
 
 class Keeping(NamedTuple):
-    """Lines that keep one more object each step; ``tensor``: they make tensors that stay (by allocator history)."""
+    """Lines that keep one more object each step; ``tensor``: their tensors stay, by the allocator's history."""
 
     kept: Kept | Literal["tensor"]
     places: tuple[Place, ...]
@@ -182,9 +182,9 @@ class Machine(Struct, frozen=True, dict=True):
         return {pid: t for own, t in begun for pid in (own.pid, *(worker.pid for worker in own.workers))}
 
     def grown(self, pid: int, column: Held = "held_bytes", since_s: float = 0.0) -> Growth | None:
-        """How a process has grown since its first steps, at a steady pace; None if it has not.
+        """The steady growth of a process since its first steps; None if there is none.
 
-        If the program's text shows a line that keeps objects, the pace need not be steady; the growth must only go on.
+        If the program's text shows a line that keeps objects, the growth need not be steady, but must go on.
         """
         readings, since_s = self._threads[pid].held(column), max(since_s, self._begun.get(pid, math.inf))
         is_kept = column == "held_bytes" and any(each.is_sure for each in self.keeping)
@@ -219,7 +219,7 @@ class Machine(Struct, frozen=True, dict=True):
         return None
 
     def threads_at(self, pid: int) -> Place | None:
-        """The user's line at which most threads of a process stand, apart from the training thread."""
+        """The user's line at which most threads of a process are, apart from the training thread."""
         sampled = self._view.session.stacks[pid]
         tids = [tid for tid in sampled.tids(now=True) if tid != sampled.tid]
         places = Counter(place for tid in tids if (place := sampled.threads.place_of(tid)) is not None)
@@ -386,7 +386,7 @@ def used_gpus(view: SessionView, node: int) -> tuple[GpuRow, ...]:
 
 
 def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:
-    """The first machine that suffers about as much as the worst, the one in focus first, and the text that names it.
+    """The first machine (the one in focus comes first) that suffers about as much as the worst, and text that names it.
 
     Nodes do the same work, so the very worst would change each second.
     """

@@ -32,8 +32,8 @@ LEAST_QUIET_S = 10.0
 _GONE_S = 60.0
 #: The reason why a program stays after its training: it sleeps, or waits for a thread of its own.
 StaysFor = Literal["sleep", "thread"]
-#: The object of a process's wait outside its training. ``prompt``: somebody at a debugger or a console; ``work``: new
-#: work, or anything else once the training is over; ``slow``: something that may rightly take long, such as a
+#: The thing that a process waits for outside its training. ``prompt``: somebody at a debugger or a console; ``work``:
+#: new work, or anything else once the training is over; ``slow``: something that may rightly take long, such as a
 #: checkpoint, the network, another program, a sleep; ``unknown``: since it stands still, its stack has been neither
 #: sampled nor taken; ``file``: a file that is opened or read.
 OutsideWait = Literal["prompt", "work", "slow", "unknown", "file"]
@@ -112,7 +112,7 @@ class StalledRank(ProcessView, frozen=True, dict=True):
 
     @cached_property
     def _activity(self) -> Activity:
-        """What the training thread waits for."""
+        """The activity of the training thread."""
         return standing_activity(self._own)
 
     @cached_property
@@ -122,7 +122,7 @@ class StalledRank(ProcessView, frozen=True, dict=True):
         return {pid: stack for pid, stack in stacks.items() if user_place(stack) is not None}
 
     def _process(self, pid: int) -> StandingProcess | None:
-        """The facts found about a process when all stacks were taken; None if they were not."""
+        """The facts about a process that were found with all stacks; None before these were taken."""
         return next((each for each in self.taken.processes if each.pid == pid), None) if self.taken else None
 
     def _taken_stack(self, pid: int, tid: int) -> list[Frame]:
@@ -162,7 +162,7 @@ class StalledRank(ProcessView, frozen=True, dict=True):
 
     @cached_property
     def wait(self) -> OutsideWait | None:
-        """The object of the process's or a worker's wait outside the training; ``unknown`` without a stack."""
+        """The thing that the process or a worker waits for outside the training; ``unknown`` without a stack."""
         found = [self._work_wait()]
         for pid, tid in ((self.pid, self.tid), *((each.pid, each.pid) for each in self.workers)):
             threads = self.view.of(pid).thread_figures
@@ -348,7 +348,7 @@ def _waits_inside(stack: Sequence[Frame]) -> bool:
 
 
 def _outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:
-    """The object of a stack's (root first) wait outside the training; None if it waits for nothing there."""
+    """The thing that a stack (root first) waits for outside the training; None if it does not wait for any."""
     match activity_of(stack):
         case "prompt":
             return "prompt"
@@ -368,7 +368,7 @@ def _in_data_set(stack: Sequence[Frame]) -> Sequence[Frame]:
 
 
 def last_seen(own: ProcessView) -> tuple[dict[int, Place], Gone | None]:
-    """The user's last lines of the training thread and the DataLoader workers, by process; and what that waited for."""
+    """The last user lines of the training thread and the DataLoader workers, and what the thread waited for."""
     session = own.view.session
     workers = (each.pid for each in session.processes() if each.role == "worker" and each.ppid == own.pid)
     places = {}

@@ -35,7 +35,7 @@ _ADVICE = {
         ),
     ),
 }
-#: Names of functions by what they do: expressions.
+#: Patterns for the names of functions, by what these do.
 _SAVES, _LOGS, _CLIPS = "save|checkpoint", "log|metric|result", "clip_grad|gradient_clip"
 _CONVERTS, _ANY = "cast|convert|slice|standardize", ""
 #: Functions whose work can be done less often, by their own name or their file's.
@@ -46,11 +46,11 @@ _ONE_LAUNCH = "one launch instead of many"
 class LibraryOptions(NamedTuple):
     """The advice in terms of the library that owns the loop; by default, for the user's own loop."""
 
-    #: Files of its own that are on the stacks of a loop that it owns: an expression.
+    #: A pattern for the library's files that are on the stacks of a loop that it owns.
     loop: str = ""
     #: Advice on side work, by the function that does it; the first match counts.
     less_often: Mapping[str, str] = {}
-    #: How to update once for several batches; a trainer itself stops the exchange of gradients in between.
+    #: How to update once for several batches; a trainer pauses the exchange of gradients in between by itself.
     accumulate: str = "accumulate gradients of n batches under no_sync(), each loss divided by n"
     compile: str = f"use torch.compile(model, mode='reduce-overhead') or CUDA graphs: {_ONE_LAUNCH}"
     batch: str = "use a batch"
@@ -77,7 +77,7 @@ class LibraryOptions(NamedTuple):
         return f"have {package} call {at(function)} less often: {see}"
 
 
-#: The first whose loop it is counts.
+#: The first one that owns the loop counts.
 LIBRARIES = (
     LibraryOptions(
         r"/transformers/trainer\.py$",
@@ -153,7 +153,7 @@ LIBRARIES = (
 
 
 def options(evidence: Evidence) -> LibraryOptions:
-    """The options of the library that owns the loop; of the user's own loop, if none does."""
+    """The options of the library that owns the loop; if none does, those of the user's own loop."""
     return _of_loop(evidence.gpu.launching.files)
 
 

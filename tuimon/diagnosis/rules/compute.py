@@ -43,7 +43,7 @@ TRACED_TAKES = Threshold(
 TRACED_ERROR = Threshold(
     0.25, "tolerance of the time without a profiler or tracer", "measured in bench/cpu_settings.py"
 )
-#: Least part of the work that is left, since checks still test a flag: our choice.
+#: Least part of the work that remains, since checks still test a flag: our choice.
 _LEAST_LEFT = 0.05
 #: A line that installs a tracer, with the name of its function: ``sys.settrace(self.trace)``.
 _HANDED = re.compile(r"\.set(?:trace|profile)\s*\(\s*(?:\w+\.)*(\w+)")
@@ -58,7 +58,7 @@ _FLOAT32 = "use float32 where its 7 digits are enough: model.float(), and inputs
 
 
 def slow_setting(evidence: Evidence) -> Finding | None:
-    """Settings in force that slow down the computation, the one whose change gains most first."""
+    """Settings that slow down the computation, first the one whose change gains most."""
     gpu = evidence.gpu.steps
     if (gpu is None and evidence.gpu.is_used is not False) or not is_sure(evidence, 1.0, early=False):
         return None
@@ -98,7 +98,7 @@ def _setting(
 
 
 def lower_is_faster(evidence: Evidence) -> bool:
-    """True if bfloat16 is not in use and the CPU multiplies it by itself."""
+    """True if bfloat16 is not in use and the CPU has instructions for its products."""
     process = evidence.process
     computed = (*process.matmul_dtypes, *process.parameter_dtypes)
     return process.vectors in _BF16_HERE and "bfloat16" not in computed
@@ -183,7 +183,7 @@ def _sampled(evidence: Evidence) -> Iterator[Finding]:
 
 
 def without_settings(samples: Samples, evidence: Evidence) -> Samples:
-    """The samples outside the work that a setting adds to the training's own."""
+    """The samples without the work that a setting adds."""
     traces = _traces(evidence)
     return samples.where(lambda node: not (_checks_arguments(node) or _notes_stack(node) or traces(node)))
 
@@ -300,7 +300,7 @@ _CLIPS, _SEVERAL = re.compile(r"\bclip_?\w*grad"), re.compile(r"param\w*s\b")
 
 
 def _clipped_one_by_one(evidence: Evidence) -> HotLine | None:
-    """The line on the CPU that clips in a loop over tensors, or over as many groups; the share is of the step."""
+    """The line on the CPU that clips in a loop over tensors, or over as many groups; its share is of the step."""
     each, is_inner = _has_group_each(_largest(evidence)), in_inner_loop(evidence.samples)
 
     def is_single(node: StackNode) -> bool:
@@ -313,7 +313,7 @@ def _clipped_one_by_one(evidence: Evidence) -> HotLine | None:
 
 
 def _has_group_each(facts: OptimizerFacts | None) -> bool:
-    """True if each tensor has a group of its own, and is small: the work on a large one takes longer than the calls."""
+    """True if each tensor has a group of its own and is small, so that calls take longer than the work on it."""
     if facts is None or facts.tensors is None or facts.groups != facts.tensors or facts.tensors < 2:
         return False
     return (facts.elements or 0) <= SMALL_TENSOR * facts.tensors
@@ -358,7 +358,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
 
 
 def _by_hand(evidence: Evidence, share: float, hot: HotLine | None) -> Fix | None:
-    """The fix for a function of the user's on the CPU that updates tensors itself, or by torch's operations."""
+    """The fix for a user function on the CPU that updates tensors itself, or by torch's operations."""
     if hot is None or hot.library is not None or evidence.gpu.is_used is not False:
         return None
 

@@ -55,7 +55,7 @@ def warmup(evidence: Evidence) -> Finding | None:
 
 
 class _Longer(NamedTuple):
-    """Two levels of a run, the later one with longer steps, and the interpretation."""
+    """Two levels of a run, the later one with longer steps, and how a finding words that."""
 
     grown: Grown
     than: str  # the earlier level, as a headline names it
@@ -114,7 +114,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
 
 
 def _longer(course: CourseEvidence) -> _Longer | None:
-    """The growth: steady, in one jump, or since the best hour, which is looked for in the whole run."""
+    """The growth: steady, in one jump, or since the best hour of the run."""
     grown, works_ms = course.grown, [row.work_ms or 0.0 for row in course.rows]
     if grown is not None and grown.step.now_ms >= DRIFT_RATIO * grown.step.before_ms and is_drift(works_ms):
         return _Longer(grown, "at first", _LOOK)

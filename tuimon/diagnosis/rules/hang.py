@@ -60,7 +60,7 @@ _GONE = (
 #: How many other threads a hang names (the one that holds what the training waits for is among the first), and how many
 #: groups of equal stacks.
 _MOST_OTHERS, _MOST_GROUPS = 2, 3
-#: By the way in which a program rests after its training: words for it, and how to end it.
+#: By the way in which a program stays after its training: words for it, and how to end it.
 _STAYS_FOR: dict[StaysFor, tuple[str, str]] = {
     "sleep": ("sleeps", "remove the sleep, or call sys.exit() instead"),
     "thread": ("waits for a thread of its own", "stop the thread that it waits for, or start it with daemon=True"),
@@ -75,7 +75,7 @@ def hang(evidence: Evidence) -> Finding | None:
 
 
 def _most_of_the_run(evidence: Evidence) -> Finding | None:
-    """A finished run that had stood still for longer than it trained; or without a step, for most of its time."""
+    """A finished run that stood still for longer than it trained or, if it has no step, for most of its time."""
     divided = goodput(evidence.view.session)
     stood_s = divided.parts.get("hang", 0.0) if divided is not None else 0.0
     if divided is None or stood_s < (divided.parts.get("training") or MOST * divided.total_s):

@@ -174,7 +174,7 @@ def _slow_sender(f: Facts) -> Reason:
 
 @_cause("hand_rolled_loader", _is_by_process)
 def _sender(f: Facts) -> Reason:
-    # a manager's process runs no code of the user's
+    # a manager's process runs no user code
     f = f.blaming(f.data_processes.making.hottest() or f.own, model=_after_the_fetch(f))
     more = ", or make the data in more processes" if f.evidence.machine.free_cores >= HALF else ""
     return Reason(f, f": another process makes it{f.in_library}", [f.cheaper(more)])

@@ -1,4 +1,4 @@
-"""The facts about a training that waits for its data, and words and fixes for them; ``input.py`` has the causes."""
+"""Facts about a training that waits for its data, with words and fixes for them; ``input.py`` has the causes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ MOST_FIELDS = 16
 class Facts(Struct, frozen=True, dict=True):
     """The facts that decide on the cause, and words for it.
 
-    A cause sets ``hot``, ``working_share`` and ``model``; before that, they are of the training thread and
-    of the step as measured.
+    ``hot``, ``working_share`` and ``model`` are those of the training thread and the measured step until a cause sets
+    them.
     """
 
     evidence: Evidence

@@ -49,7 +49,7 @@ _LOOK = (
     "look for what grows with every step: lists of losses or outputs (detach(), .item()), caches, logs;"
     " tuimon run --memory lists the lines that keep tensors"
 )
-#: How to let a line release what it keeps.
+#: The advice on a line that keeps something.
 _LET_GO: dict[str, str] = {
     "graph": "keep numbers, not tensors with their graph, in {}: .item(), or .detach()",
     "figure": "close each figure that {} opens: plt.close(figure)",
@@ -60,7 +60,7 @@ _LET_GO: dict[str, str] = {
 
 
 class _Kind(NamedTuple):
-    """The words for one resource, and the way in which a program without any left ends."""
+    """The words for one resource, and the way in which a program ends when it runs out."""
 
     error: str  # a pattern for the line of the exception
     ended: str  # "the training ended because ..."
@@ -294,7 +294,7 @@ def _copied_growth(evidence: Evidence, machine: Machine) -> Finding | None:
 
 
 def _severity(full_s: float, *, is_doubtful: bool) -> Severity:
-    """The severity, one degree lower for growth that may end soon, as a cache's, or that was seen too briefly."""
+    """The severity; one degree lower if growth may end soon, as that of a cache, or was seen too briefly."""
     if full_s < SOON_S:
         return "warning" if is_doubtful else "critical"
     return "warning" if full_s < LATER_S and not is_doubtful else "info"
@@ -318,7 +318,7 @@ def _places(keeping: Sequence[Keeping]) -> tuple[Place, ...]:
 
 
 def _fixes(evidence: Evidence, resource: Resource, pid: int | None, keeping: Sequence[Keeping]) -> tuple[str, ...]:
-    """How these lines can release what they keep; without lines, remedies for a growing process or full memory."""
+    """The advice on these lines; without lines, remedies for a growing process or full memory."""
     if keeping and resource != "files":
         return tuple(_LET_GO[each.kept].format(at(each.places[0])) for each in keeping)
     text = _KINDS[resource].fix

@@ -1,8 +1,8 @@
-"""The rule about a model that computes on the CPU: the faults that it names, and work that any model need not do.
+"""The rule about a model that computes on the CPU: the faults that it names, and work that no model needs.
 
-A fault is a fact in words about work that no finding explains, such as sorts in forward, with a remedy of unknown gain.
-To add one that the text of a line shows, or the library that runs below it, write a row of ``diagnosis/known.py``. For
-any other, write a function here that yields it, with ``is_sure`` for its share of the step, and name it in ``FAULTS``.
+A fault names work that no finding explains, such as sorts in forward, with a remedy of unknown gain. To add one that
+the text of a line shows, or the library that runs below it, write a row of ``diagnosis/known.py``. For any other, write
+a function here that yields it, with ``is_sure`` for its share of the step, and name it in ``FAULTS``.
 """
 
 from __future__ import annotations
@@ -146,12 +146,12 @@ def _to_gpu(evidence: Evidence) -> str | None:
 #: CPU time of a page fault in the kernel, in us, with clearing the page and taking it back. Measured in
 #: bench/page_faults.py: 1.5 to 1.7 on a virtual machine, 32 to 200 for a huge page, which is as large as 512.
 PAGE_FAULT_US = 1.5
-#: Lines that map memory themselves, or give it back: no setting of malloc concerns that memory.
+#: Lines that map memory themselves, or give it back: settings of malloc do not affect that memory.
 _MAPS = re.compile(r"\b(?:mmap|madvise|memmap)\b")
 
 
 def page_faults(evidence: Evidence) -> Finding | None:
-    """Passes in which the kernel hands out memory that was just given back to it; the faults explain its CPU time.
+    """Passes in which memory goes back to the kernel and is handed out again; page faults explain the CPU time.
 
     glibc gives large blocks back as soon as they are freed, and clears them at the next first touch (mallopt(3)).
     Faults are counted in all phases. So kernel time that they leave unexplained may all lie in the passes.
@@ -282,7 +282,7 @@ def _unused(evidence: Evidence, computes: float) -> Finding | None:
 def _finding(
     evidence: Evidence, cause: str, headline: str, action: str, share: float, is_known: bool = True, **figures: float
 ) -> Finding:
-    """The finding about work of this share of the step; ``is_known``: whether its gain is."""
+    """The finding about work that takes this share of the step; ``is_known``: whether its gain is known."""
     makers = Samples.joined((evidence.samples, evidence.data.workers.samples))
     pads = makers.hottest(below="collates") if cause == "padding" else None
     fix = Fix(action)
@@ -369,7 +369,7 @@ _BELOW_PYTHON: dict[CodeKind, tuple[str, str]] = {
 
 
 def below_python(rest: Unexplained) -> Iterator[Fault]:
-    """Threads of a pool that wait for longer than one thread works; the kernel, for more than any model needs of it.
+    """Threads of a pool that wait for longer than one of them works; or more time in the kernel than a model needs.
 
     A pool also waits for a thread of its own that waits for a core. Most of what models need of the kernel is page
     faults, which have a cause of their own.
@@ -434,9 +434,9 @@ _LESS = "see whether {} can do less, or all at once"
 
 
 def long_backward(rest: Unexplained) -> Iterator[Fault]:
-    """Backward that takes far longer than the forward pass that it follows; decompositions of matrices may.
+    """Backward that takes far longer than the forward pass before it, which only decompositions of matrices may.
 
-    Hooks in it are known work.
+    Hooks in backward are known work.
     """
     forward, backward = rest.computes["forward"], rest.computes["backward"]
     runs = rest.evidence.times_run("backward")

@@ -148,7 +148,7 @@ def _on_cpu(evidence: Evidence, least: Communication, *, all_measured: bool) -> 
 
 
 def _by_line(evidence: Evidence, hot: HotLine) -> str | None:
-    """The advice on a line of the user's that exchanges something outside backward; None if its text says nothing."""
+    """The advice on a user line that exchanges something outside backward; None if its text says nothing."""
     line, calls = at_hot(hot), " ".join(outer_calls(hot.place.source))
     if most_at(hot.place, [evidence.samples], lambda node: node.computes_metric or None):
         return _METRICS.format(line)
@@ -218,7 +218,7 @@ def _division(ranks: Sequence[Evidence]) -> str | None:
 
 #: Most ranks that the headline names.
 _NAMED = 4
-#: Less work for a late rank, by the phase that takes longer.
+#: The advice on a late rank, by the phase that takes longer.
 _LESS_WORK = {
     "data": "make its batches as cheap as the others', and its reads as fast",
     "other": "do this side work less often, or in the background",
@@ -267,7 +267,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
 
 
 def _of_process(evidence: Evidence, late: LateRank) -> tuple[str, Fix, HotLine | None]:
-    """The clause of the headline on a rank whose own work takes longer, the fix, and the line of that work."""
+    """The headline's clause on a rank whose own work takes longer, the fix, and the line of that work."""
     row, rank, saved = late.row, evidence.of_rank(late.row.pid), late.share
     hot = rank.samples.where(_is_at_work, phase=late.phase).hottest() if rank is not None else None
     by = f"{ms_text(row.late_ms)} " if row.late_ms is not None else ""  # as panes and reports show it
@@ -294,7 +294,7 @@ def _of_process(evidence: Evidence, late: LateRank) -> tuple[str, Fix, HotLine |
 
 
 def _of_gpu(evidence: Evidence, late: LateRank) -> tuple[str, Fix, None]:
-    """The clause of the headline on a rank whose GPU computes while the others' GPUs wait, and the fix."""
+    """The headline's clause on a rank whose GPU computes while the others' GPUs wait, and the fix."""
     action = f"compare rank {late.row.rank}'s batches, and its GPU's clocks and temperature, with the others'"
     figure, sign = "sm_ratio", ", with {} of the multiprocessors busy (GPUs that wait: {})"
     if late.why == "power":
@@ -315,7 +315,7 @@ def _of_gpu(evidence: Evidence, late: LateRank) -> tuple[str, Fix, None]:
 
 
 def _moved_away(evidence: Evidence, late: LateRank) -> float:
-    """The share saved by moving layers, or a part of the batch, to the other ranks: they are work there."""
+    """The share saved by moving layers, or a part of the batch, to the other ranks, where they are work as well."""
     return late.share * (1.0 - (1 + len(late.also)) / evidence.world_size)
 
 

@@ -30,7 +30,7 @@ from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
 
 SideWorkKind = Literal["checkpoint", "network"]
 #: Calls that training makes at every update in addition to the optimizer's step; they cannot be made less often. (A
-#: function of the user's has frames of its own.)
+#: user function has frames of its own.)
 _OF_UPDATE = re.compile(
     r"\b(?:(?:aggregate|all_?reduce|average|centrali[sz]e|clip|combine|jac_to|normali[sz]e|project|reduce|scale|sync|zero)_?"
     r"\w*grad\w*|unscale_)\s*\("
@@ -91,9 +91,9 @@ def wait_in_pass(unclaimed: Unclaimed) -> Finding | None:
 
 
 def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
-    """What sets the loop's pace and fills a phase, apart from waits for a core: a sleep, or a wait for events.
+    """The sleep, or wait for events, that sets the loop's pace and fills a phase apart from waits for a core.
 
-    The share is that of the phase, as the phases have it, not of the pace alone.
+    Its share is the whole phase's, as the table of phases has it.
     """
     whole = of_step(evidence).where(phase={phase})
     found = Cells(cell for cell in whole if "core" not in cell.via)
@@ -208,7 +208,7 @@ _KINDS: dict[SideWorkKind, tuple[str, Callable[[StackNode], bool]]] = {
 
 
 def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
-    """The side work within steps, if it takes much of them."""
+    """The side work within steps, if it takes a large part of them."""
     samples = evidence.samples.where(lambda node: not is_collecting(node))
     if (paced := sleep_that_paces(evidence, "other")) is not None:
         return paced

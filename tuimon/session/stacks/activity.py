@@ -171,7 +171,7 @@ def _waits(stack: Sequence[Frame], called: Sequence[Frame], at: Activity) -> Act
         by_user, by_library = by_user or frame.user, by_library or is_library_file(frame.file)
     else:
         if not any(frame.user for frame in stack):
-            return "idle"  # no code of the user's waits: it is a helper thread with nothing to do
+            return "idle"  # no user code waits: it is a helper thread with nothing to do
     if any(torch_code.waits_for_compiler(frame.file) for frame in called):  # compilers are other processes
         return "compile"
     if at == "lock" or _enters_lock(stack):

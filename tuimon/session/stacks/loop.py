@@ -2,7 +2,7 @@
 
 A path is a stack's frames from the root down to a boundary. Another stack follows it as long as its frames are the same
 functions at the same lines, and leaves it at a frame with another line, or by a call that is not on it. The lines down
-to there are its position; positions order as tuples do, as the loop comes to them. So a loop of the user's and one that
+to there are its position; positions order as tuples do, as the loop comes to them. So a user's loop and one that
 a library owns are read alike::
 
     main                              fit
@@ -357,7 +357,7 @@ class Loop:
             is_earlier = at is None or (not at.on_line and at.position < self._model.position)
             if left.position == min(self._running) and is_earlier:
                 self._model = Path(sample.node.before("module", "compile"))
-        #: The functions of the user's that run the model, fetch or call backward.
+        #: The user functions that run the model, fetch or call backward.
         self._training = {
             _called(sample.node.frames[left.depth + 1 :]) for sample, left in training if sample.phase != "rest"
         }

@@ -264,7 +264,7 @@ class ProcessStacks:
         return self._unmarked.forward_since_s is not None
 
     def calls_backward(self, stack: Iterable[Frame]) -> bool | None:
-        """True if a stack is in a function of the user's that calls backward or the update; None if none is known."""
+        """True if a stack is in a user function that calls backward or the update; None if none is known."""
         passes = (node for node in self._passes() if node.boundary == "backward")
         callers = (to_user(node.before("backward", "optimizer")) for node in (*passes, *self.noted_loops()))
         calling = {caller[-1].code for caller in callers if caller}

@@ -55,7 +55,7 @@ class Where(TypedDict, total=False):
 
     phase: str | Collection[str] | None  # or some, or a user range
     doing: Activity | Collection[Activity] | None
-    below: Role | FrameKind | Function | None  # a frame with a role, or of a kind; a function of the user's
+    below: Role | FrameKind | Function | None  # a frame with a role, or of a kind; a user function
 
 
 class Samples(Struct, frozen=True, dict=True):
@@ -126,7 +126,7 @@ class Samples(Struct, frozen=True, dict=True):
 
     @cached_property
     def through(self) -> Counter[Function]:
-        """Samples by each function of the user's that they go through."""
+        """Samples by each user function that they go through."""
         return self.counted(lambda row: row.node.functions)
 
     @cached_property
@@ -256,7 +256,7 @@ NO_SAMPLES = Samples()
 
 
 def hottest_place(placed: Iterable[tuple[Place | None, int]], total: int | None = None) -> HotLine | None:
-    """The function with most of these samples, at its hottest line; None without any.
+    """The function with most of these samples, at its hottest line; None if there are none.
 
     Shares are of ``total``, else of all that are given, including those without a place.
     """

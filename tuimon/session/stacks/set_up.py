@@ -139,7 +139,7 @@ class UnmarkedSteps:
 def _trains(node: StackNode, is_known: bool) -> bool:
     if node.boundary not in TRAINING_PHASES:
         return False
-    # a thread of autograd's own may run the user's code in backward, but is not called by it
+    # one of autograd's own threads may run the user's code in backward, but is not called by it
     return is_known or any(frame.user for frame in node.before("backward", "optimizer"))
 
 

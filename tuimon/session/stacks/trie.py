@@ -423,7 +423,7 @@ def _boundary(caller: StackNode, frame: KnownFrame) -> StackPhase:
 
 
 def is_environment_step(caller: KnownFrame, frame: KnownFrame) -> bool:
-    """True if a ``step`` of the user's is an environment's, as the line that calls it shows."""
+    """True if a user's ``step`` is an environment's, as the line that calls it shows."""
     return frame.function == "step" and library_code.steps_environment(caller.text)
 
 

@@ -1,4 +1,4 @@
-"""One GPU of NVIDIA's, with its counters, its MIG instances and its processes.
+"""One NVIDIA GPU, with its counters, its MIG instances and its processes.
 
 It is queried in tiers by cost: what changes fast, a record a window, and the slow queries every two seconds. Units of
 fields (``nvmlDeviceGetFieldValues``) are those of nvml.h, at the NVML_FI_DEV_* of the same number.

@@ -110,7 +110,7 @@ _FETCHED_UPDATES = 8, 1_000_000_000_000
 #: Before any optimizer step, backwards may accumulate gradients: 32 and more in a step are rare. Steps of a loop whose
 #: optimizer is not torch's are found only after that.
 _BACKWARDS = 32, 20_000_000_000
-#: The same in a program with an optimizer of torch's, which may never step, or step unseen in compiled code.
+#: The same in a program with a torch optimizer, which may never step, or step unseen in compiled code.
 _EXPECTED_UPDATE = 1024, 120_000_000_000
 
 

@@ -35,7 +35,7 @@ class FrameIds:
     """Ids for the frames of a stream, from 0 on; once ``limit`` are given out, one last id stands for all others."""
 
     def __init__(self, limit: int = 20_000) -> None:
-        self._ids: dict[tuple[RawFrame, bool], int] = {}  # by frame, and whether it calls a ``step`` of the user's
+        self._ids: dict[tuple[RawFrame, bool], int] = {}  # by frame, and whether it calls a user's ``step``
         self._given = 0  # ids so far
         self._programs: frozenset[str] = frozenset()
         self._traits = Latest[tuple[str, str], FrameTraits](limit)  # by file and function
@@ -91,7 +91,7 @@ class FrameIds:
     def id_of(self, frame: RawFrame, code: ProcessCode, *, is_leaf: bool = False, steps: bool = False) -> int:
         """The id of a frame; ``pop_new_frames`` lists a new one next time, with its line of ``code``.
 
-        ``is_leaf``: it is the innermost of its stack. ``steps``: it is a library's, and calls a ``step`` of the user's.
+        ``is_leaf``: it is the innermost of its stack. ``steps``: it is a library's, and calls a user's ``step``.
         """
         known = self._ids.get((frame, steps))
         if known is not None:

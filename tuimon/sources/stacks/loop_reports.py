@@ -36,7 +36,7 @@ def path_to_backward(loop: Iterable[ReportedStack]) -> tuple[RawFrame, ...]:
 def program_of(stack: Sequence[RawFrame], code: ProcessCode) -> str | None:
     """The installed package that is the program, given the stack (root first) in which it calls backward.
 
-    None if code of the user's calls it: a script, or one that such a package runs. A script that was installed as a
+    None if user code calls it: a script, or one that such a package runs. A script that was installed as a
     command is not the user's: the package that it calls to train is the program, even if a function of its own does.
     """
     stack = _from_script(stack)
@@ -106,7 +106,7 @@ class LoopReports:
     def path_of(self, key: ProcessKey, samples: Counter[RawStack], code: ProcessCode) -> tuple[Function, ...]:
         """The functions of libraries that lead to backward, outer ones first, by hooks or the main thread's samples.
 
-        If no code of the user's does, the package that is the program counts as the user's code from now on; before any
+        If no user code does, the package that is the program counts as the user's code from now on; before any
         process trains, it is the package whose command all processes run.
         """
         loop = self._noted(key)

@@ -38,7 +38,7 @@ def shorten_stack(
 ) -> RawStack:
     """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
 
-    Of an import by a line of the user's, the outermost frame is kept, and that of the imported package, because the
+    Of an import by a user line, the outermost frame is kept, and that of the imported package, because the
     text of the user's line cannot always be read. An import is in no phase.
 
     Of libraries, the frames are kept that the user calls or that call the user, that run the model, or that the

@@ -55,7 +55,7 @@ class MeanStep(NamedTuple):
 
 
 def chart_of(steps: Sequence[MeanStep]) -> dict[str, Any] | None:
-    """The chart of step times that the template draws; None without any."""
+    """The chart of step times that the template draws; None if there are none."""
     totals_ms = [sum(each.ms) or None for each in steps]
     if not any(totals_ms):
         return None

@@ -422,7 +422,7 @@ def is_terminal_lost(app: TuimonApp) -> bool:
 
 
 def editor_command(environ: Mapping[str, str], file: str, line: int) -> list[str] | None:
-    """The command that opens a line in the editor of ``VISUAL`` or ``EDITOR``, or in a usual one; None without any."""
+    """The command that opens a line in ``VISUAL``, ``EDITOR`` or else a usual editor; None without an editor."""
     named = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "")
     editor = named or [name for name in _USUAL if shutil.which(name, path=environ.get("PATH"))][:1]
     if not editor:

@@ -117,7 +117,7 @@ def _fixes(evidence: Evidence, idle: Interval) -> tuple[str, list[Fix]]:
 
 
 def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix]]:
-    """Fixes for peculiarities of this loop, each after a description of the peculiarity for people."""
+    """Fixes for peculiarities of this loop, each with a description of the peculiarity for people."""
     found, process = evidence.gpu.launching, evidence.process
     if found.loop is not None and found.calls_cell:
         whole = (
@@ -157,7 +157,7 @@ def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
 
 
 def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
-    """A batch twice as large: steps take as long as now, each with twice as many samples.
+    """The fix of a batch twice as large, with which a step takes as long as now.
 
     None if the GPU computes for more than half of the time, if its memory would not hold the batch, or if making the
     batch takes long as well. The time of an exchange between ranks does not depend on the batch.
@@ -426,7 +426,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
 
 
 def _contradicted(found: tuple[Interval, Interval], trace: TraceTaken | None) -> Finding:
-    """Events and NVML contradict each other, so neither is trusted; a trace is, although its profiler slows the CPU."""
+    """Events and NVML contradict each other, so neither is trusted. A trace is, although its profiler slows the CPU."""
     events, counters = found
     fix, traced = "run tuimon trace to see which is right: queued work may wait for a copy or another stream", None
     if trace is not None and trace.gpu_span_ns and trace.gpu_busy_ns is not None:

@@ -155,7 +155,7 @@ REPLAYS = Threshold(
 )
 
 
-#: What a GPU says of its spare memory rows: words that follow its name, the advice, and the severity.
+#: By the state of a GPU's spare memory rows: words that follow the GPU's name, the advice, and the severity.
 _REMAPS: dict[str, tuple[str, str, Severity]] = {
     "failed": ("has no spare memory left for faulty rows", xids.REPLACE, "critical"),
     "pending": ("replaces faulty memory at its next reset", xids.RESET_LATER, "warning"),
@@ -284,7 +284,7 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Finding]:
 def _link(gpu: GpuRow) -> Iterator[Finding]:
     """A PCIe link slower than both ends allow, on a GPU that works: an idle GPU slows its link down itself.
 
-    It is of no account if copies use another link (C2C).
+    The link does not matter if copies use another one (C2C).
     """
     latest, means = gpu.latest, gpu.figures
     peak = pcie_peak(latest.pcie_generation, latest.pcie_width)

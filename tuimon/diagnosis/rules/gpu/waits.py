@@ -35,7 +35,7 @@ FULL_LEAD_US = Threshold(
 def harmless(
     evidence: Evidence, headline: str, action: str, place: Place | None, figures: Mapping[str, float | None]
 ) -> Finding | None:
-    """CPU time that is a wait for the GPU, and harmless, as the GPU is the bottleneck; None if the GPU is not."""
+    """The finding on CPU time that is a harmless wait for the GPU; None unless the GPU is the bottleneck."""
     gpu = evidence.gpu.steps
     if gpu is None or not gpu.is_bottleneck:
         return None
@@ -173,7 +173,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
 
 
 def awaits_no_batch(cell: Cell) -> bool:
-    """True if launches that run ahead would hide the cell's time: all time but waits for batches that others make."""
+    """True if launches that run ahead hide the cell's time, as they do except for waits for others' batches."""
     return "batch" not in cell.via and cell.doing != "batch"
 
 

@@ -79,7 +79,7 @@ class OutputScreen:
         self._write(text[begin:])
 
     def add_note(self, text: str) -> None:
-        """Add a line of tuimon's between the program's."""
+        """Add a line of tuimon between the program's."""
         self._gone.extend(_line(row) for row in self._rows if row)
         self._gone.append((Span(text, "warning"),))
         self._rows, self._row, self._column = [[]], 0, 0
