@@ -14,7 +14,7 @@ import pytest
 
 from docs.cases import CASES
 from tests.scenarios.streams import STREAMS
-from tests.truth.judging import BUSY_CORES, LEAST_GAIN
+from tests.truth.judging import BUSY_CORES, MIN_GAIN
 from tests.truth.programs import Scenarios
 from tests.verdicts import accepted_reports
 
@@ -40,7 +40,7 @@ def _estimates(name, report, measured, rule=None):
     """Evaluation is beside the steps, which alone are counted."""
     finding = next((each for each in report.findings if rule in (None, each.rule)), None)
     fix = next(iter(finding.fixes), None) if finding is not None else None
-    if fix is not None and fix.low and measured >= LEAST_GAIN and finding.cause != "evaluation":
+    if fix is not None and fix.low and measured >= MIN_GAIN and finding.cause != "evaluation":
         yield Estimate(name, fix.low, fix.high or math.inf, measured)
 
 

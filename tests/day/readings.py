@@ -13,7 +13,7 @@ from bench import processes
 
 MB = 1_000_000
 #: Pairs of readings grow with the square of their number; more than these tell a slope no better.
-_MOST_READINGS = 400
+_MAX_READINGS = 400
 
 
 class Reading(NamedTuple):
@@ -57,7 +57,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     """The median of the slopes of all pairs (Theil-Sen), which a few odd readings do not move; None of fewer than 8."""
     if len(points) < 8:
         return None
-    every = -(-len(points) // _MOST_READINGS)
+    every = -(-len(points) // _MAX_READINGS)
     x, y = np.array(points[::every], dtype=float).T
     first, second = np.triu_indices(len(x), k=1)
     run = x[second] - x[first]

@@ -69,7 +69,7 @@ def _rise(day: Day, field: str, less: int = 0) -> list[tuple[float | None, float
     most = GROWTH_LIMIT_MB if field.endswith("_mb") else HANDLES_LIMIT
     return [
         (None if rise is None else rise / hours(1.0), most if hours(passed_s) >= least else None)
-        for hours, least in ((simulated_hours, LEAST_HOURS), (window_hours, LEAST_WINDOW_HOURS))
+        for hours, least in ((simulated_hours, MIN_HOURS), (window_hours, MIN_WINDOW_HOURS))
     ]
 
 
@@ -128,8 +128,8 @@ HANDLES_LIMIT = 0.1
 #: MB per rank and hour, with workers and a GPU.
 LOG_LIMIT_MB = 5.0
 #: Slopes over less are not judged: a monitor fills its tables and histories, all bounded, in its first hours.
-LEAST_HOURS = 2.0
-LEAST_WINDOW_HOURS = 1.0
+MIN_HOURS = 2.0
+MIN_WINDOW_HOURS = 1.0
 
 
 class Promise(NamedTuple):

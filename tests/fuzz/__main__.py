@@ -15,7 +15,7 @@ from tests.fuzz.cases import Findings, run_lines, run_nodes, run_rings, run_stri
 
 FULL = {"lines": 20_000, "nodes": 2_000, "rings": 10_000, "strings": 2_000}
 #: Memory that all the cases together may take.
-MOST_MB = 300
+MAX_MB = 300
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
     run_nodes(findings, parsed.nodes, parsed.seed)
     run_lines(findings, parsed.lines, parsed.seed)
     print(f"{findings.summary()}, {time.monotonic() - began_s:.0f} s")
-    return int(bool(findings.places) or findings.memory_mb > MOST_MB)
+    return int(bool(findings.places) or findings.memory_mb > MAX_MB)
 
 
 if __name__ == "__main__":

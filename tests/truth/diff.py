@@ -40,7 +40,7 @@ _EVEN = 0.10
 #: The planted factor, and the length of the pairs that must show it.
 _SLOWER, _MINUTE_S = 1.03, 60.0
 #: A recording with fewer whole steps says nothing of how they vary.
-_LEAST_STEPS = 3
+_MIN_STEPS = 3
 
 
 class Judged(NamedTuple):
@@ -233,7 +233,7 @@ def recorded_steps() -> dict[str, list[float]]:
         recording = load(name)
         ends = [mark.time_ns for mark in recording.marks if mark.kind == layout.OPTIMIZER_END]
         steps = [(end - begin) / 1e6 for begin, end in pairwise(ends)][recording.skip_first_steps :]
-        if len(steps) >= _LEAST_STEPS:
+        if len(steps) >= _MIN_STEPS:
             found[name] = steps
     return found
 

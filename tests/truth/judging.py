@@ -27,7 +27,7 @@ OTHERS_CORES = 0.2
 #: ... and with so much of it, two runs one after the other cannot be compared.
 BUSY_CORES = 0.5
 #: A fault whose fix gains less need not be named: a warning's fix gains 5 %.
-LEAST_GAIN = 1.05
+MIN_GAIN = 1.05
 #: A predicted gain may be off by this ratio.
 GAIN_ERROR = 0.25
 LOUD = ("critical", "warning")
@@ -105,7 +105,7 @@ class Judgement(Struct, frozen=True):
     def is_label_doubtful(self) -> bool:
         """True if the program is hardly faster without its fault: a verdict without it is no mistake."""
         is_comparable = not self.is_healthy and self.others_cores < BUSY_CORES
-        return is_comparable and self.measured is not None and self.measured < LEAST_GAIN
+        return is_comparable and self.measured is not None and self.measured < MIN_GAIN
 
     @property
     def gain_error(self) -> float | None:

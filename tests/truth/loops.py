@@ -14,13 +14,13 @@ from tests.random_loops.plan import INPUT_PLACES, Plan, draw, healthy
 from tests.random_loops.script import script_of, slow_library
 from tests.random_loops.works import CAUSE
 from tests.truth import judging, programs
-from tests.truth.judging import LEAST_GAIN, LOUD, Judgement, judge, of_cheaper_line
+from tests.truth.judging import LOUD, MIN_GAIN, Judgement, judge, of_cheaper_line
 from tests.truth.kind import Kind
 from tests.truth.programs import SCRIPTS
 from tests.truth.running import Truth, gained_by, watched
 from tuimon.diagnosis.finding import Finding
 
-#: A part of the step that is worth ``LEAST_GAIN`` may be named, one worth this has to be.
+#: A part of the step that is worth ``MIN_GAIN`` may be named, one worth this has to be.
 TOLD_GAIN = 1.12
 #: Parts whose gains lie so close together are as good as equal.
 NEARLY = 1.15
@@ -117,7 +117,7 @@ class LoopLabel:
 
     def is_false(self, finding: Finding) -> bool:
         """True if it warns of something that is worth nothing."""
-        return finding.severity in LOUD and self._possible().get(_part(finding) or "", 1.0) < LEAST_GAIN
+        return finding.severity in LOUD and self._possible().get(_part(finding) or "", 1.0) < MIN_GAIN
 
     def lines(self, finding: Finding | None) -> frozenset[tuple[str, int]]:
         """Those of the pieces of work that its part of the step consists of."""
@@ -176,14 +176,14 @@ def measured_gains(plan: Plan, gained: dict[str, float]) -> dict[str, float]:
 def accepted_parts(gains: dict[str, float]) -> frozenset[str]:
     """The parts that were planted and may be named first."""
     most = max(gains[name] for name in PLANTED)
-    if most < LEAST_GAIN:
+    if most < MIN_GAIN:
         return frozenset()
-    return frozenset(name for name in PLANTED if gains[name] >= LEAST_GAIN and gains[name] * NEARLY >= most)
+    return frozenset(name for name in PLANTED if gains[name] >= MIN_GAIN and gains[name] * NEARLY >= most)
 
 
 def may_be_first(part: str | None, gains: dict[str, float]) -> bool:
     """True if no other part is worth more; an update that takes long may be named, as some can be made cheaper."""
-    if part is None or gains.get(part, 1.0) < LEAST_GAIN:
+    if part is None or gains.get(part, 1.0) < MIN_GAIN:
         return False
     rivals = gains if part not in PLANTED else PLANTED
     return gains[part] * NEARLY >= max(gains[name] for name in rivals)

@@ -118,7 +118,7 @@ def test_none_is_harmed(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 #: Fewer would be no training.
-_LEAST_STEPS = 8
+_MIN_STEPS = 8
 
 
 PAIRS = accepted_reports("pairs")
@@ -130,7 +130,7 @@ def test_the_rule_fires_before_and_not_after(side: Side) -> None:
     assert Pairs().is_recorded(side), f"no log of this code: python -m tests.truth pairs --record {side.name}"
     report = PAIRS[side.name]
     if (side.rule, side.when) != ("hang", "before"):  # which may stand before its first step
-        assert report.steps.total >= _LEAST_STEPS
+        assert report.steps.total >= _MIN_STEPS
     assert not report.run.ended or report.run.exit_code == 0
     found = [each for each in report.findings if each.rule == side.rule and side.code.cause in (None, each.cause)]
     assert bool(found) == (side.when == "before")

@@ -18,7 +18,7 @@ from tuimon.diagnosis.verdicts import fold
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources.log.source import read_records
 from tuimon.views.report.report import report_of
-from tuimon.views.report.write import MOST_BYTES, as_json
+from tuimon.views.report.write import MAX_BYTES, as_json
 from tuimon.views.report_types import Report
 
 #: What DESIGN promises of a report, as paths.
@@ -55,7 +55,7 @@ def log(request: pytest.FixtureRequest) -> str:
 
 def test_reports_of_recorded_logs_keep_to_it_in_six_kilobytes(log: str, call) -> None:
     text = call("report", log, "--format", "json", "--brief").out
-    assert len(text.encode()) <= MOST_BYTES
+    assert len(text.encode()) <= MAX_BYTES
     shown = keeps_to(Report, text)
     assert shown["summary"].count(". ") >= 2 and shown["summary"].endswith((".", "…"))
     full = keeps_to(Report, call("report", log, "--format", "json").out)
@@ -74,7 +74,7 @@ def test_of_many_ranks_those_that_hold_up_the_others_stay(tmp_path: Path) -> Non
     session, findings = fold(read_records(str(tmp_path)))
     report = report_of(session, findings, "logs")
     shown = keeps_to(Report, as_json([report], is_brief=True))
-    assert len(as_json([report], is_brief=True).encode()) <= MOST_BYTES
+    assert len(as_json([report], is_brief=True).encode()) <= MAX_BYTES
     assert 37 in [rank["rank"] for rank in shown["ranks"]]
     assert len(shown["ranks"]) + shown["left_out"]["ranks"] == 48
     assert len(keeps_to(Report, as_json([report]))["ranks"]) == 48
@@ -94,6 +94,6 @@ def test_a_trace_and_memory_keep_to_it_too() -> None:
     assert told[0].startswith("Trace of 3 steps (5 were requested)")
     assert told[-1] == "70 more operators, kernels and waits are only in the file"
     shown = keeps_to(Report, as_json([report], is_brief=True))
-    assert len(as_json([report], is_brief=True).encode()) <= MOST_BYTES
+    assert len(as_json([report], is_brief=True).encode()) <= MAX_BYTES
     for name in ("operators", "syncs"):
         assert len(shown["traces"][0][name]) + shown["left_out"][name] == 40

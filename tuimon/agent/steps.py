@@ -12,7 +12,7 @@ monitor: it labels no time, delays nothing, and forgets each step with the next.
 from .ring.layout import BACKWARD_BEGIN, BACKWARD_END, BARE_UPDATES, FETCH_BEGIN, OPTIMIZER_END, STEP
 
 #: After this many backwards without an update, the optimizer that was seen is not the loop's, or is compiled by now.
-_MOST_BACKWARDS = 1000
+_MAX_BACKWARDS = 1000
 #: The latest boundary of a loop.
 FETCH, BACKWARD, UPDATE = -1, 0, 1
 
@@ -59,7 +59,7 @@ class StepCounter:
 
     def end_backward(self) -> None:
         self.without_update += 1
-        if self.without_update >= _MOST_BACKWARDS or not self.has_optimizer:
+        if self.without_update >= _MAX_BACKWARDS or not self.has_optimizer:
             self.updated = True
 
     def end_optimizer_step(self) -> None:

@@ -130,7 +130,7 @@ SLOWDOWN_OF_REST = 0.4
 #: changes the gain by more than 7 %, and samples show shares only to within some points.
 OPEN_SHARE = 0.85
 #: At most this many further threads of a pool are taken to wait for a late one: our choice; 1 was measured.
-_MOST_COUPLED = 3.0
+_MAX_COUPLED = 3.0
 
 
 class StepModel(NamedTuple):
@@ -257,7 +257,7 @@ def step_ms(step: ModelStep) -> float:
         at_work = min(step.workers, made_ms / making / whole_ms)
         beside = at_work * (1.0 - 1.0 / step.workers)
         found = (
-            _speed(step, step.own_threads, at_work, 1.0 + min(step.own_threads - 1.0, _MOST_COUPLED)),
+            _speed(step, step.own_threads, at_work, 1.0 + min(step.own_threads - 1.0, _MAX_COUPLED)),
             _speed(step, 1.0, at_work),
             is_own * _speed(step, 1.0 + step.own_threads, beside)
             + is_taking * _speed(step, 2.0, beside)

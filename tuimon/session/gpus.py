@@ -127,9 +127,9 @@ class GpuRow(Struct, frozen=True):
 
 
 #: Least time that a mean covers (s): our choice; the driver's own figures are of up to a second each.
-LEAST_MEAN_S = 1.0
+MIN_MEAN_S = 1.0
 #: Least time of a mean by the energy counter (s), which advances every 0.1 s at the slowest: an error of 2 %.
-_LEAST_ENERGY_S = 5.0
+_MIN_ENERGY_S = 5.0
 #: Least share of the multiprocessors that a kernel keeps busy: one of 200, more than any GPU has.
 _ONE_SM = 1 / 200
 #: Counters of a GPU's parts (GPM).
@@ -187,7 +187,7 @@ def _parts(begins_s: Sequence[float], ends_s: Sequence[float], spans: Sequence[S
     return found
 
 
-def _mean(parts: Sequence[_Part], column: Sequence[float], least_s: float = LEAST_MEAN_S) -> float | None:
+def _mean(parts: Sequence[_Part], column: Sequence[float], least_s: float = MIN_MEAN_S) -> float | None:
     """The mean of a counter's measured parts, weighted by their time in steps; None if that is below ``least_s``."""
     known = [(value, part) for part in parts if not math.isnan(value := column[part.row])]
     if not known or sum(part.whole_s for _, part in known) < least_s:
@@ -198,7 +198,7 @@ def _mean(parts: Sequence[_Part], column: Sequence[float], least_s: float = LEAS
 def _util_bounds(parts: Sequence[_Part], column: Sequence[float]) -> dict[str, float | None]:
     """Bounds of the time in steps with a kernel: if 1 s has kernels for 0.7 s and steps for 0.9 s, 0.6 to 0.7 s."""
     steps_s, whole_s = sum(part.steps_s for part in parts), sum(part.whole_s for part in parts)
-    if whole_s < LEAST_MEAN_S:
+    if whole_s < MIN_MEAN_S:
         return {}
     ran = [(column[part.row] * part.whole_s, part) for part in parts]
     return {
@@ -308,7 +308,7 @@ class DeviceHistory:
                 "memory_used_bytes": None if math.isnan(most_bytes) else most_bytes,
             },
             **_util_bounds(util_parts, util),
-            watts=_mean(parts, watts, _LEAST_ENERGY_S),
+            watts=_mean(parts, watts, _MIN_ENERGY_S),
         )
 
     def throttled(self, spans: Sequence[SteppingSpan]) -> tuple[tuple[str, float], ...]:

@@ -44,7 +44,7 @@ _WAITS = WAITS - {"ranks", "io", "network"}
 #: Weight, in samples, of all ranks' mean in each rank's share: few samples are of one rank, and all run the same code.
 _PRIOR_SAMPLES = 2.0
 #: Least samples in collectives, of all ranks together, in a phase: with fewer, the error is over half of the share.
-_LEAST_SAMPLES = 3
+_MIN_SAMPLES = 3
 
 
 class RankTimes(Struct, frozen=True, gc=False):
@@ -121,7 +121,7 @@ def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
             collective = rank.samples.get((phase, "ranks"), 0)
             seen[phase] += collective
             shares.setdefault(phase, []).append(collective / rank.count(phases=(phase,)))
-    return {phase: sum(parts) / len(parts) for phase, parts in shares.items() if seen[phase] >= _LEAST_SAMPLES}
+    return {phase: sum(parts) / len(parts) for phase, parts in shares.items() if seen[phase] >= _MIN_SAMPLES}
 
 
 def _waits(rank: RankTimes, shared: Mapping[str, float]) -> dict[str, float]:

@@ -18,11 +18,11 @@ SPAN_S = 60.0
 #: ago than this: the longest window, and the time that ending it may take.
 _LATE_S = 26.0
 #: Samples that a share of the GIL needs: about two windows of 0.6 s at 50 Hz.
-_ENOUGH_SAMPLES = 50
+_MIN_SAMPLES = 50
 #: Samples that show whether a function holds the GIL most of the time or hardly ever: one such window.
-_ENOUGH_OF_ONE = 30
+_MIN_FUNCTION_SAMPLES = 30
 #: Cycles that an estimated step rate needs.
-_ENOUGH_CYCLES = 3
+_MIN_CYCLES = 3
 #: Thread ids from here on, above the highest pid of Linux, are pthread ids: all that py-spy has on Python <= 3.10.
 _PTHREAD_IDS = 1 << 22
 
@@ -89,7 +89,7 @@ class Sampler:
     def steps_per_second(self, since_s: float) -> float | None:
         """Backward passes a second, estimated from the order of samples; None if these are too far apart."""
         sums = self.series.over(Span(since_s))
-        if sums is None or sums.counted <= MOST * sums.windows or sums.cycles < _ENOUGH_CYCLES:
+        if sums is None or sums.counted <= MOST * sums.windows or sums.cycles < _MIN_CYCLES:
             return None
         return sums.cycles / sums.cycles_s if sums.cycles_s > 0 else None
 
@@ -151,7 +151,7 @@ class GilWindows(Series[Any]):
         The error is up to about a tenth, as py-spy does not report its number of samples; less over several windows.
         """
         counts, samples = self._latest(steps_s)
-        if samples < _ENOUGH_SAMPLES:
+        if samples < _MIN_SAMPLES:
             return None
         if tid != self._pid and any(own_id(holder) >= _PTHREAD_IDS for holder, *_ in counts):
             return None
@@ -163,7 +163,7 @@ class GilWindows(Series[Any]):
         None before there are 30 samples, or if no function was recorded.
         """
         counts, samples = self._latest(steps_s)
-        if samples < _ENOUGH_OF_ONE or (tid, "", _IN_FUNCTIONS) not in counts:
+        if samples < _MIN_FUNCTION_SAMPLES or (tid, "", _IN_FUNCTIONS) not in counts:
             return None
         return min(counts.get((tid, place.file, place.function), 0) / samples, 1.0)
 

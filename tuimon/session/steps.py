@@ -256,9 +256,9 @@ class Totals(NamedTuple):
 
 
 #: The least number of windows with a step that the recent figures cover if steps are longer than 30 s.
-_LEAST_WINDOWS = 3
+_MIN_WINDOWS = 3
 #: Rows of each length that a process among many holds at least: ranks out of focus have windows of 4 s.
-_LEAST_ROWS = 24
+_MIN_ROWS = 24
 #: Single steps that are held of a rank: the latest, those of 16 s of a fast loop, and of the whole run.
 _SHARED, _SHARED_OF_RUN = 64, 128
 
@@ -306,7 +306,7 @@ class StepStats:
 
     def add_window(self, record: Steps, on_cores: OnCores = OnCores(), processes: int = 1) -> None:  # noqa: B008  (immutable)
         """Fold a window; ``processes``: how many share the room for windows."""
-        self._series.limit = ROWS_EACH if processes == 1 else max(_LEAST_ROWS, ROWS_EACH // processes)
+        self._series.limit = ROWS_EACH if processes == 1 else max(_MIN_ROWS, ROWS_EACH // processes)
         self._over.clear()
         is_first = self._first is None
         if is_first:
@@ -437,10 +437,10 @@ class StepStats:
     def _last_span(self, last_s: float) -> Span:
         """The last ``last_s`` seconds; further back if they hold fewer than three windows with a step."""
         span = Span(self._run_begin_s(), last_s=last_s)
-        if sum(map(bool, self._series.columns(span, ["steps"])["steps"])) < _LEAST_WINDOWS:
+        if sum(map(bool, self._series.columns(span, ["steps"])["steps"])) < _MIN_WINDOWS:
             columns = self._series.columns(Span(span.begin_s), ("begin_s", "steps"))
             older = [begin_s for begin_s, steps in zip(columns["begin_s"], columns["steps"], strict=True) if steps]
-            span = Span(older[-_LEAST_WINDOWS:][0] if older else span.begin_s)
+            span = Span(older[-_MIN_WINDOWS:][0] if older else span.begin_s)
         return span
 
     def steps_within(self, seconds: float) -> float:

@@ -189,7 +189,7 @@ TracedParts = tuple[list[TracedStretch], list[TracedStretch], list[TracedStretch
 #: The agent's thread writes its file when torch lets go of the GIL: right after the trace (s).
 STACKS_TIMEOUT_S = 2.0
 #: A sample stands for the time around it, up to halfway to its neighbours, but for at most this many spacings.
-_MOST_SPACINGS = 1.5
+_MAX_SPACINGS = 1.5
 
 
 class _StackFrame(msgspec.Struct):
@@ -237,7 +237,7 @@ def stretches_of(samples: Sequence[tuple[int, int]], lines: Sequence[str]) -> li
     known = [each for each, before in zip(known, [(0, ""), *known], strict=False) if each[0] > before[0]]
     if len(known) < 2:
         return []
-    most_ns = int(_MOST_SPACINGS * median(after[0] - before[0] for before, after in pairwise(known)))
+    most_ns = int(_MAX_SPACINGS * median(after[0] - before[0] for before, after in pairwise(known)))
     found: list[TracedStretch] = []
     for i, (time_ns, line) in enumerate(known):
         before_ns = (time_ns - known[i - 1][0]) // 2 if i else most_ns

@@ -18,7 +18,7 @@ from tuimon.views.comparison.runs import Run, run_of
 from tuimon.views.finding_text import rule_title
 from tuimon.views.format import (
     ABSENT,
-    MOST_WIDTH,
+    MAX_WIDTH,
     WIDTH,
     code,
     count,
@@ -97,7 +97,7 @@ def compare_logs(before: Sequence[Chosen], after: Sequence[Chosen], *, anyway: b
 
 
 def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
-    width = max(WIDTH, min(width, MOST_WIDTH))
+    width = max(WIDTH, min(width, MAX_WIDTH))
     headline = plain(comparison.headline[:1].upper() + comparison.headline[1:])
     parts = [
         [*wrap(headline, width), *_promise(comparison.promise, width)],

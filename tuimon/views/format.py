@@ -16,7 +16,7 @@ from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are
 ABSENT = "–"
 #: Columns of a text, those of an e-mail; and on a wider terminal: longer lines are hard to read.
 WIDTH = 78
-MOST_WIDTH = 100
+MAX_WIDTH = 100
 #: The most of a list that are named in a sentence or under a heading, listed in a text, and shown on a page.
 NAMED = 3
 LISTED = 8

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tuimon.diagnosis.rulebook import is_minor
 from tuimon.views.finding_text import headline_text, is_probable, markdown_lines, only_minor, rule_title
-from tuimon.views.format import MOST_WIDTH, advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
+from tuimon.views.format import MAX_WIDTH, advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.report.report import Parts, marked, parts_of
 from tuimon.views.run_text import (
     ended_text,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tuimon.views.report_types import Phase
 
 _SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
-_WIDTH = MOST_WIDTH - len("[tuimon] ")
+_WIDTH = MAX_WIDTH - len("[tuimon] ")
 #: (level, text): from a line that would be too long, the parts of the highest level are dropped first.
 _Part = tuple[int, str]
 _COLOURS = {"critical": "31", "warning": "33", "info": "36", "benign": "32"}
@@ -68,7 +68,7 @@ class HeadlessView:
         """Write the progress of the run and the name of the verdict; if the verdict is new, its headline below."""
         name = rule_title(first.rule) if first is not None else ""
         name = f"probably {name}" if name and not has_held else name
-        room = MOST_WIDTH - len(tag) - (len(name) + 2 if name else 0)
+        room = MAX_WIDTH - len(tag) - (len(name) + 2 if name else 0)
         line = tag + progress(now, room)
         if first is not None:
             line += f"  \x1b[{_COLOURS[first.severity]}m{name}\x1b[0m" if self._colour else f"  {name}"
@@ -170,7 +170,7 @@ def progress(now: Parts, columns: int | None = None) -> str:
         text = "  ".join(text for number, text in parts if number <= least)
         if columns is None or len(text) <= columns:
             return text
-    return shorten("  ".join(text for number, text in parts if not number), columns or MOST_WIDTH)
+    return shorten("  ".join(text for number, text in parts if not number), columns or MAX_WIDTH)
 
 
 def _steps_parts(now: Parts) -> list[_Part]:

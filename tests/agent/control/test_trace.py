@@ -216,7 +216,7 @@ def has_room(*answers):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"LONG_STEP": 0, "LEAST_NS": 0}, "far longer"),  # a step without end
+        ({"LONG_STEP": 0, "MIN_EVALUATION_NS": 0}, "far longer"),  # a step without end
         ({"file_size_limit": lambda: 4 << 20}, "no room"),
         ({"disk_has_room": has_room()}, "no room"),
         ({"disk_has_room": has_room(True)}, "no room"),

@@ -21,7 +21,7 @@ from tests.session.stacks.classified import (
     own,
 )
 from tuimon.records import Frame, LoopStack
-from tuimon.session.stacks.loop import ENOUGH_SAMPLES
+from tuimon.session.stacks.loop import MIN_REST_SAMPLES
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie
 
@@ -101,11 +101,11 @@ ONLY_UPDATES = [(49, "update")]
         (LOOP[1:], 50, None, 1, "other", False, False),
         # without modules lines before backward are surely forward once there are enough samples
         (NO_MODULES, 46, None, 1, "forward", False, True),
-        (NO_MODULES, 46, None, ENOUGH_SAMPLES, "forward", False, False),
+        (NO_MODULES, 46, None, MIN_REST_SAMPLES, "forward", False, False),
         # the lines after the update are known without a sample of backward
         (ONLY_UPDATES, 46, None, 1, "forward", False, True),
         (ONLY_UPDATES, 50, None, 1, "other", False, False),
-        ([], 40, None, ENOUGH_SAMPLES, "other", False, True),  # no sample has shown which lines train
+        ([], 40, None, MIN_REST_SAMPLES, "other", False, True),  # no sample has shown which lines train
     ],
 )
 def test_each_line_of_a_loop(

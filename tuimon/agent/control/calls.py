@@ -34,7 +34,7 @@ _SYNCHRONIZE = "_cuda_synchronize"
 #: The classes of ``torch._C`` that streams and events extend, if torch was built with them.
 _BASES = ("_CudaStreamBase", "_CudaEventBase")
 #: Most events and most time of both steps; the clock is read once in this many events.
-_MOST_EVENTS, _MOST_NS, _LOOK_EVENTS = 200_000, 60_000_000_000, 1024
+_MAX_EVENTS, _MAX_NS, _LOOK_EVENTS = 200_000, 60_000_000_000, 1024
 #: Most characters of an answer: the ring keeps 1,024 bytes of a text.
 _CHARACTERS = 1000
 
@@ -75,7 +75,7 @@ class _Counting(Work):
         self._thread = get_ident()
         self._begun = pace.updates  # when the step began
         self._steps: List[Dict[Tuple[str, str, int], int]] = []  # calls by name, file and line
-        self._left, self._until_ns = _MOST_EVENTS, 0
+        self._left, self._until_ns = _MAX_EVENTS, 0
         self._reason = "the program has interrupted it"  # why the function was removed between two passes
         self._is_marked = False  # the monitor leaves the times of steps out of its figures from now on
 
@@ -146,7 +146,7 @@ class _Counting(Work):
             self.end("this Python cannot be profiled without side effects")
         else:
             self._begun = pace.updates
-            self._until_ns = monotonic_ns() + _MOST_NS
+            self._until_ns = monotonic_ns() + _MAX_NS
             self._steps.append({})
             self._is_marked = True
             runtime.emit(PROFILER_ON)

@@ -41,10 +41,10 @@ from .sample import CannotRead, SamplingThread, StackWindow, safe_window
 AFTER_STOP = 1.3
 #: Share of the allowed time that the plan uses: steps differ, and machines are busy at times.
 PLANNED = 0.8
-#: A step ends the trace if it takes this many times as long as the trial, and longer than LEAST_NS: it is an evaluation
-#: or a checkpoint, whose events would fill the memory.
+#: A step that takes this many times as long as the trial, and longer than MIN_EVALUATION_NS, ends the trace: it is an
+#: evaluation or a checkpoint, whose events would fill the memory.
 LONG_STEP = 10
-LEAST_NS = 2_000_000_000
+MIN_EVALUATION_NS = 2_000_000_000
 #: The number of further steps to wait for the last step's work on the GPU.
 GPU_STEPS = 3
 #: The space that must be free for the file, and the size that files must be allowed: a trace that holds the training
@@ -178,7 +178,7 @@ class Tracing(Work):
             window = safe_window()()
             self.lines = LineSampler(self.writer.path, self.thread, self.task.number, step_ns * (steps + 1), window)
             self.lines.start()
-        self._start(LONG_STEP * step_ns * (steps + GPU_STEPS) + LEAST_NS, OF_TRACE)
+        self._start(LONG_STEP * step_ns * (steps + GPU_STEPS) + MIN_EVALUATION_NS, OF_TRACE)
         for taken in range(1, steps + 1):
             yield
             self.task.report(taken)

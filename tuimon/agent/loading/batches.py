@@ -25,7 +25,7 @@ DUE_NS = 100_000_000
 #: After a batch that took long to measure, a pause this many times as long follows, up to 1 s. Most batches take 6 us,
 #: one of 64 tensors takes 40, one with a list of 1000 numbers 150, one of 1000 tensors 1000.
 PAUSE_FACTOR = 5000
-_MOST_NS = 1_000_000_000
+_MAX_NS = 1_000_000_000
 #: Fetches in a round: if loaders take turns, a batch of each is measured.
 _ROUND_FETCHES = 4
 #: Most objects of a batch that are searched for tensors, this many levels deep.
@@ -93,7 +93,7 @@ def inspect_batch(iterator: Any, number: int, batch: Any) -> None:
         if figure is not None:
             runtime.emit(kind, figure, loader)
     end_ns = monotonic_ns()
-    _rest_until_ns = max(_rest_until_ns, end_ns + min(PAUSE_FACTOR * (end_ns - begin_ns), _MOST_NS))
+    _rest_until_ns = max(_rest_until_ns, end_ns + min(PAUSE_FACTOR * (end_ns - begin_ns), _MAX_NS))
 
 
 def _figures(batch: Any) -> Optional[Tuple[int, int, Optional[int]]]:

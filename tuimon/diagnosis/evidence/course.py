@@ -50,7 +50,7 @@ JUMP_LASTS = Threshold(
 #: Fewest windows before a jump, and windows on each side of it that must already differ.
 _BEFORE, _NEAR = 20, 8
 #: Fewest stretches in an hour for its quartiles to be used.
-_HOUR_S, _LEAST_OF_HOUR = 3600.0, 8
+_HOUR_S, _MIN_HOUR_ROWS = 3600.0, 8
 
 
 class TimeGrowth(NamedTuple):
@@ -182,7 +182,7 @@ class CourseEvidence(Struct, frozen=True, dict=True):
         works = {
             ago: median(row.work_ms or 0.0 for row in each)
             for ago, each in by_hour.items()
-            if len(each) >= _LEAST_OF_HOUR
+            if len(each) >= _MIN_HOUR_ROWS
         }
         if 0 not in works:
             return None

@@ -61,13 +61,13 @@ Why = Literal["stopped", "no core", "collections", "gpu", "slow gpu", "power"]
 _STARVED = 2.0
 #: Most ranks whose samples and GPU times are judged one by one, at 0.5 ms each. They suffice for the rules: the rank
 #: that waits least is among the latest, and a wait common to all ranks is the same in each.
-_MOST_RANKS = 32
+_MAX_RANKS = 32
 #: This many of the latest ranks are always among them: others may be late together with the first.
 _LATEST = 8
 #: Fewest steps that all ranks must share: with this many, shares of being last are known within about 20 points.
-_LEAST_STEPS = 20
+_MIN_STEPS = 20
 #: Most single steps that are compared, such as 64 of 64 ranks: that takes some 4 ms.
-_MOST_ROWS = 4096
+_MAX_ROWS = 4096
 
 
 class LateRank(Struct, frozen=True, gc=False):
@@ -144,10 +144,10 @@ def _why(late: RankRow, others: Sequence[RankRow]) -> Why | None:
 def chosen_ranks(focus: int, rows: Sequence[RankRow]) -> set[int]:
     """The processes of all ranks; if there are more than 32, the latest, and an even selection of the others."""
     pids = [row.pid for row in rows]
-    if len(pids) <= _MOST_RANKS:
+    if len(pids) <= _MAX_RANKS:
         return {focus, *pids}
     latest = sorted(rows, key=_lateness, reverse=True)[:_LATEST]
-    stride = -(-len(pids) // (_MOST_RANKS - _LATEST))
+    stride = -(-len(pids) // (_MAX_RANKS - _LATEST))
     return {focus, *(row.pid for row in latest), *pids[::stride]}
 
 
@@ -175,9 +175,9 @@ def late_turns(rows: Sequence[RankRow], steps_of: Callable[[int], Sequence[Share
     parts = [at for at, name in enumerate(SHARED_PARTS) if median(wait.get(name, 0.0) for wait in waits) < TINY]
     if not parts:
         return None
-    most = max(_LEAST_STEPS, _MOST_ROWS // len(ranks))
+    most = max(_MIN_STEPS, _MAX_ROWS // len(ranks))
     common = _common([steps_of(row.pid) for row in ranks], min(row.step_ms or 0.0 for row in ranks))[-most:]
-    if len(common) < _LEAST_STEPS:
+    if len(common) < _MIN_STEPS:
         return None
     work_us = [[sum(step.parts_us[part] for part in parts) for step in steps] for steps in common]
     last = [work.index(max(work)) for work in work_us]  # the rank, in each step

@@ -26,7 +26,7 @@ MOVED_S = 12.0
 #: Activities of a main thread that serves while another thread trains.
 _SERVES: tuple[Activity, ...] = ("io", "network", "connection", "message", "child", "idle")
 #: Time without a boundary (s) before anything is inspected: it costs 0.1 ms a rank, and steps are usually shorter.
-LEAST_QUIET_S = 10.0
+MIN_QUIET_S = 10.0
 #: A thread or process that ended at most this long before a standstill (s) may be its cause: our choice, a queue
 #: that nobody empties is full by then.
 _GONE_S = 60.0
@@ -310,7 +310,7 @@ def standstills(view: SessionView, focus: int) -> Iterator[StalledRanks]:
         seen.update(members)
         live = [each for each in members if not view.of(each).process.ended]
         open_s = (_open_for_s(view.of(each)) for each in live)
-        quiet_s = list(takewhile(lambda quiet_s: quiet_s >= LEAST_QUIET_S, open_s))  # one rank that goes on decides
+        quiet_s = list(takewhile(lambda quiet_s: quiet_s >= MIN_QUIET_S, open_s))  # one rank that goes on decides
         if quiet_s and len(quiet_s) == len(live):
             yield _standstill(view, live, members, min(quiet_s))
 

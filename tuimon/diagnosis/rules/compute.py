@@ -44,7 +44,7 @@ TRACED_ERROR = Threshold(
     0.25, "tolerance of the time without a profiler or tracer", "measured in bench/cpu_settings.py"
 )
 #: Least part of the work that remains, since checks still test a flag: our choice.
-_LEAST_LEFT = 0.05
+_MIN_LEFT = 0.05
 #: A line that installs a tracer, with the name of its function: ``sys.settrace(self.trace)``.
 _HANDED = re.compile(r"\.set(?:trace|profile)\s*\(\s*(?:\w+\.)*(\w+)")
 _BF16_HERE = ("amx", "avx512_bf16")
@@ -73,7 +73,7 @@ def _setting(
     action: str,
     share: float,
     *,
-    takes: float = _LEAST_LEFT,
+    takes: float = _MIN_LEFT,
     error: float = 0.0,
     hot: HotLine | None = None,
 ) -> Finding:

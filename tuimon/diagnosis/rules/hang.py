@@ -59,7 +59,7 @@ _GONE = (
 )
 #: How many other threads a hang names (the one that holds what the training waits for is among the first), and how many
 #: groups of equal stacks.
-_MOST_OTHERS, _MOST_GROUPS = 2, 3
+_MAX_OTHERS, _MAX_GROUPS = 2, 3
 #: By the way in which a program stays after its training: words for it, and how to end it.
 _STAYS_FOR: dict[StaysFor, tuple[str, str]] = {
     "sleep": ("sleeps", "remove the sleep, or call sys.exit() instead"),
@@ -87,7 +87,7 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
         f"{f': {_ended(gone)}' if gone else f': it waited for a worker at {at(worker)}' if worker else ''}",
         _GONE if gone else _CHECK,
         severity="critical",
-        at=[*filter(None, (*places.values(), gone and gone.place))][: _MOST_OTHERS + 1],
+        at=[*filter(None, (*places.values(), gone and gone.place))][: _MAX_OTHERS + 1],
         share_of_run=stood_s / divided.total_s,
         stood_still_s=stood_s,
     )
@@ -125,9 +125,9 @@ def _judged(still: StalledRanks) -> Finding | None:
     stands = _standing(still, groups)
     if still.stuck:
         stands = f": {still.stuck[0].text}; " + stands.removeprefix(": ")
-    where = [group.place for group in groups[:_MOST_GROUPS]]
+    where = [group.place for group in groups[:_MAX_GROUPS]]
     if taken is None:
-        where = [ranks[0].place, *ranks[0].others[:_MOST_OTHERS]]
+        where = [ranks[0].place, *ranks[0].others[:_MAX_OTHERS]]
     is_held_up = ranks[0].others or any(group.role == "thread" for group in groups)  # by something that is still there
     gone = next((rank.gone for rank in ranks if rank.gone is not None), None) if not is_held_up else None
     if gone is not None:
@@ -184,10 +184,10 @@ def _standing(still: StalledRanks, groups: Sequence[StandingThreads]) -> str:
     """The places of all processes, from the stacks that were taken; until then from the samples of the first rank."""
     lost = f": rank {', '.join(map(str, still.lost))} has ended" if still.lost else ""
     if groups and (len(still.ranks) > 1 or len(groups) > 1):
-        return lost + (", " if lost else ": ") + groups_text(groups, _MOST_GROUPS)
+        return lost + (", " if lost else ": ") + groups_text(groups, _MAX_GROUPS)
     first = still.ranks[0]
     inside = f" in {first.phase}" if first.phase not in (None, BETWEEN) else ""
-    others = first.others[:_MOST_OTHERS]
+    others = first.others[:_MAX_OTHERS]
     if not others and not first.peers:  # a rank with peers waits for them at that line; else ``where`` has the line
         return f"{inside}{lost}"
     places = [place for place in (first.place, *others) if place is not None]

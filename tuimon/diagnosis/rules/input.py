@@ -19,7 +19,7 @@ from tuimon.diagnosis.known import POLLING, figures
 from tuimon.diagnosis.line_text import CHANGES_TRAINING, WAIT_TIPS, at_hot, idle_part
 from tuimon.diagnosis.rule import claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
-from tuimon.diagnosis.rules.input_facts import MOST_FIELDS, Facts, facts_of
+from tuimon.diagnosis.rules.input_facts import MAX_FIELDS, Facts, facts_of
 from tuimon.diagnosis.rules.side_work import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel
 from tuimon.interval import Interval
@@ -204,7 +204,7 @@ def _hand_over(f: Facts) -> Reason:
             f"join the {tensors} tensors of a batch in the collate_fn, one for each field, or send NumPy arrays:"
             " each tensor is handed over separately"
         )
-        left = HAND_OVER_MS / max(HAND_OVER_MS, f.model.likely.hand_over_ms) + MOST_FIELDS / tensors
+        left = HAND_OVER_MS / max(HAND_OVER_MS, f.model.likely.hand_over_ms) + MAX_FIELDS / tensors
         fixes.insert(0, f.fix(join, "fetch", min(1.0, left)))
     fetch = ms_text(wait_ms) if wait_ms is not None else "long"
     clause = f": batches are ready, but each takes {fetch} to hand over"

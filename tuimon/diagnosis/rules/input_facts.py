@@ -28,11 +28,11 @@ from tuimon.threshold import LARGE, MIN_SAMPLES, MOST
 
 #: A fix multiplies workers by at most this, if that exceeds the cores that the training leaves free: the disk or
 #: network behind them may have limits of its own.
-MOST_WORKERS_RATIO = 4
+MAX_WORKERS_RATIO = 4
 #: Most workers that are advised to a program without any.
-MOST_FIRST_WORKERS = 8
+MAX_FIRST_WORKERS = 8
 #: Most tensors of a batch that has one tensor per field of its samples: our choice; an annotated image has some ten.
-MOST_FIELDS = 16
+MAX_FIELDS = 16
 
 
 class Facts(Struct, frozen=True, dict=True):
@@ -219,9 +219,9 @@ class Facts(Struct, frozen=True, dict=True):
         if self.is_held_up and step.batch_running >= HALF:
             return None
         # a quarter of the cores is left to the main, autograd and pinning threads: our choice
-        most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // 4)
+        most = max(MAX_WORKERS_RATIO * has if has else MAX_FIRST_WORKERS, cores - cores // 4)
         # with this many workers all cores are busy; more would take turns
-        most = min(most, max(1, math.ceil(cores / max(step.batch_running, 1.0 / MOST_FIRST_WORKERS))))
+        most = min(most, max(1, math.ceil(cores / max(step.batch_running, 1.0 / MAX_FIRST_WORKERS))))
         if pool is not None and pool.cores >= HALF:
             most = min(most, int((cores - step.own_running) / pool.cores))
         enough = math.ceil(step.fetches * step.batch_ms / step.own_ms) if step.own_ms > 0 else most
@@ -236,7 +236,7 @@ class Facts(Struct, frozen=True, dict=True):
         if loader is None or batches is None or batches.tensors is None:
             return None
         tensors = round(batches.tensors / batches.count)
-        return tensors if tensors > max(MOST_FIELDS, loader.facts.batch_size or 0) else None
+        return tensors if tensors > max(MAX_FIELDS, loader.facts.batch_size or 0) else None
 
     @cached_property
     def single_process_ratio(self) -> float | None:

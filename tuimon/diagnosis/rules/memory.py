@@ -38,7 +38,7 @@ LATEST_S = Threshold(
     "seconds until memory is full, below which steady growth is mentioned at all",
     "our choice: a day is longer than most runs",
 )
-LEAST_RISE = Threshold(
+MIN_RISE = Threshold(
     16.0,
     "MiB, open files or threads by which a process must have grown since the first steps",
     "our choice: more than allocators keep in reserve, and loggers and pools open at their first use; 1 MiB/s was"
@@ -212,7 +212,7 @@ def _growth(evidence: Evidence, machine: Machine, filling: Filling, **facts: int
     """A resource has filled ever since the first steps; the severity depends on when it will be full."""
     (store, growth, per_s, pid, others), full_s = filling, filling.full_s
     resource, kind = store.resource, _KINDS[store.resource]
-    if growth.risen < LEAST_RISE * (1 if kind.unit else _MIB) or full_s >= LATEST_S:
+    if growth.risen < MIN_RISE * (1 if kind.unit else _MIB) or full_s >= LATEST_S:
         return None
     keeping = _kept(machine, resource, pid)
     is_known = any(each.is_sure for each in keeping)
@@ -268,7 +268,7 @@ def _copied_growth(evidence: Evidence, machine: Machine) -> Finding | None:
     if loader is None or loader.facts.context != "fork" or machine.copying is None or not left:
         return None
     pid, growth, shared_bytes = machine.copying
-    if growth.risen < LEAST_RISE * _MIB:
+    if growth.risen < MIN_RISE * _MIB:
         return None
     number, dataset = len(machine.workers), loader.facts.dataset
     per_s, most_bytes = number * growth.per_s, number * shared_bytes

@@ -47,7 +47,7 @@ _OF_PLACE, _OF_ALIKE = 9, 64
 #: If no sample runs a module, the user's lines before the backward call are the forward pass (of a model without
 #: modules), once this many samples are outside every boundary; with fewer they may be data as well. A forward pass in
 #: modules that takes 2 % of the samples is missed by 150 of them in 5 of 100 cases: 0.98**150.
-ENOUGH_SAMPLES = 150
+MIN_REST_SAMPLES = 150
 #: A forward pass without modules takes at most this many times its backward pass. Measured on a CPU: 0.3 to 0.7 times
 #: in matrix products, a convolution, attention, loops over single numbers and an ODE; 1.6 with torch.distributions.
 _FORWARD_TIMES = 4.0
@@ -205,7 +205,7 @@ class Loop:
         has_optimizer = "optimizer" in facts or any(sample.node.has("optimizer") for sample in shown)
         self._updates_itself = not has_optimizer and not self._is_forward_only
         rest = [sample for sample in sampled if sample.phase == "rest"]
-        self._few = sum(sample.count for sample in rest) < ENOUGH_SAMPLES
+        self._few = sum(sample.count for sample in rest) < MIN_REST_SAMPLES
         self._makes_data = False
         if self._path.position and not self._shows_forward:  # 95 % bound of a Poisson count
             backward = sum(sample.count for sample in sampled if sample.phase == "backward")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tuimon.records import TRAINING_PHASES, Compiler, CompilerEvents, CompilerWork, Place, Stacks, Steps
 from tuimon.session.series import FEW_ROWS, WHOLE_RUN, KeyNumbers, Series, Span, Stretch, row_of
 from tuimon.session.stacks.activity import Activity, Work, WorkBeside, imported_at
-from tuimon.session.stacks.loop import ENOUGH_SAMPLES
+from tuimon.session.stacks.loop import MIN_REST_SAMPLES
 from tuimon.session.stacks.trie import StackNode, Window, place_of
 from tuimon.torch_code import is_compiler, is_worker_loop
 
@@ -112,7 +112,7 @@ class UnmarkedSteps:
     def forward_since_s(self) -> float | None:
         """The moment from which on it fetches batches and runs a model on them without training; None if unknown."""
         counts = self._fetching
-        if self.have_begun or counts is None or not counts["forward"] or counts.total() < ENOUGH_SAMPLES:
+        if self.have_begun or counts is None or not counts["forward"] or counts.total() < MIN_REST_SAMPLES:
             return None
         return self._fetching_since_s
 

@@ -24,7 +24,7 @@ from tuimon.sources.loop.steps import StepFinder
 from tuimon.sources.source_facts import ProcessCode
 
 #: More batches in a row without a backward than this count as evaluated, unless a backward follows after all.
-_MOST_AHEAD = 16
+_MAX_AHEAD = 16
 
 
 def parsed_facts(text: str) -> tuple[LoaderFacts, int] | None:
@@ -120,7 +120,7 @@ class _Loader(Struct):
 
     def role(self, *, any_trains: bool) -> Literal["train", "eval"] | None:
         """The main use of its batches; None if it is not known yet. If nothing trains, they make the steps."""
-        evaluated = self.evaluated + (self.unused if self.has_ended or self.unused > _MOST_AHEAD else 0)
+        evaluated = self.evaluated + (self.unused if self.has_ended or self.unused > _MAX_AHEAD else 0)
         if not self.trained and not evaluated:
             return None
         return "train" if self.trained >= evaluated or not any_trains else "eval"

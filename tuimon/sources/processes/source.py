@@ -39,7 +39,7 @@ _LONGEST_WAIT_S = 5.0
 _IDLE_WAIT_S = 10.0
 #: Share of the period below which a window is left to grow: a monitor that was stopped makes up for the read it missed,
 #: and then the next one is due, perhaps within the millisecond to which lengths are written.
-_LEAST_OF_PERIOD = 0.1
+_MIN_PERIOD_PART = 0.1
 
 
 class CostMeter:
@@ -351,7 +351,7 @@ class ProcessSource(Source):
             least_s = due_s - self.period_s / 10  # reads are not to the millisecond
             followed.least_window_s = least_s if roles[pid] == "trainer" else 0.0
             window_s = followed.read_s - followed.window_from_s
-            if window_s >= max(least_s, self.period_s * _LEAST_OF_PERIOD):
+            if window_s >= max(least_s, self.period_s * _MIN_PERIOD_PART):
                 private, trains = pid == first_worker, roles[pid] == "trainer"
                 record = followed.end_window(window_s, now_s, private=private, trains=trains)
                 self._table.running[pid] = [row for row in record.threads if row.cpu_ratio]

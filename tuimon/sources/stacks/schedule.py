@@ -36,7 +36,7 @@ _START_S = 0.02
 _THREAD_START_S = 0.0004
 #: Least weight of the latest window in what they cost; they cost at least this part of what is usual, even if nothing
 #: could be measured, as when the kernel reaps children by itself.
-_NEWEST_WEIGHT, _LEAST_FACTOR = 0.2, 0.05
+_NEWEST_WEIGHT, _MIN_FACTOR = 0.2, 0.05
 
 
 class WindowPlan(NamedTuple):
@@ -86,7 +86,7 @@ class CostModel:
 
     def add_window(self, samples: int, cpu_s: float) -> None:
         self._windows += 1
-        factor = max(cpu_s / (self._start_s + samples * self._sample_s), _LEAST_FACTOR)
+        factor = max(cpu_s / (self._start_s + samples * self._sample_s), _MIN_FACTOR)
         self._factor += max(1 / self._windows, _NEWEST_WEIGHT) * (factor - self._factor)
 
     def window_cpu_s(self, rate_hz: float, window_s: float) -> float:

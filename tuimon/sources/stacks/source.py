@@ -269,7 +269,7 @@ class StackSource(Source):
 
 #: A worker idles if it waits for work in this share (0..1) of its samples, if there are at least this many: our choice.
 #: If it works half of the time, 7 or 8 of 8 samples are idle in 4 of 100 cases.
-_IDLE_SHARE, _ENOUGH_SAMPLES = 0.8, 8
+_IDLE_SHARE, _MIN_SAMPLES = 0.8, 8
 #: Seconds for which idle workers are not sampled: our choice, some windows of the trainer. The trainer gets their CPU
 #: meanwhile, since its samples show more.
 _RESTS_S = 5.0
@@ -278,7 +278,7 @@ _RESTS_S = 5.0
 def is_idle_worker(samples: WindowSamples) -> bool | None:
     """True if a worker idles in a window; None if the window has too few samples."""
     main = samples.threads[0].stacks if samples.threads else Counter[tuple[RawFrame, ...]]()
-    if main.total() < _ENOUGH_SAMPLES:
+    if main.total() < _MIN_SAMPLES:
         return None
     idle = 0  # samples in which its loop makes no batch but waits for the indices of one
     for stack, count in main.items():

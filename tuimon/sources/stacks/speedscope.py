@@ -18,7 +18,7 @@ _PROFILE_NAME = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+)(?: "(.*)")?$', re.DOTA
 
 #: No file has as many lines. Seen: line 2,328,059,824 of a file "logger", while a Lightning training was sampled;
 #: and line 0 of a file "value".
-_MOST_LINES = 1 << 24
+_MAX_LINES = 1 << 24
 _NAMED_LIKE_FILE = re.compile(r"[./\\<]")
 #: Cycles are counted if each stay in backward, and each absence between two, has this many samples on average.
 _SAMPLES_PER_STAY = 3
@@ -98,7 +98,7 @@ def _frame(frame: _Frame) -> RawFrame | None:
     The callers of such a frame are right, but neither its line nor its names mean anything.
     """
     line = _bounded(frame.line or 0)
-    if not frame.file or line > _MOST_LINES or (not line and _NAMED_LIKE_FILE.search(frame.file) is None):
+    if not frame.file or line > _MAX_LINES or (not line and _NAMED_LIKE_FILE.search(frame.file) is None):
         return None
     return RawFrame(frame.file, line, bare_name(frame.name))
 

@@ -33,7 +33,7 @@ from tuimon.views.comparison.result import (
     Unlike,
 )
 from tuimon.views.comparison.runs import (
-    LEAST_BATCHES,
+    MIN_BATCHES,
     Estimate,
     Run,
     Runs,
@@ -102,11 +102,11 @@ def _check(run: Run, side: str) -> None:
             "Steps are measured by markers: record it with tuimon run, or attach --inject",
         )
     number, seconds = len(run.steady), sum(row.span_s for row in run.steady)
-    if number < LEAST_BATCHES:
+    if number < MIN_BATCHES:
         raise NotComparable(
             f"{side} ({run.name}) is too short: only {plural(number, 'window')} with steps after its"
             f" warm-up, in {seconds:.0f} s",
-            f"At least {LEAST_BATCHES} windows are needed: record with --interval 1, or for longer",
+            f"At least {MIN_BATCHES} windows are needed: record with --interval 1, or for longer",
         )
 
 

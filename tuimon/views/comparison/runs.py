@@ -44,7 +44,7 @@ _CORES_DEVIATION = 0.04
 _STARVED_POWER = 3.0
 #: Batches of a run: more would show how steps depend on each other over less than a minute only, fewer would not show
 #: how they vary.
-_MOST_BATCHES, LEAST_BATCHES = 240, 8
+_MAX_BATCHES, MIN_BATCHES = 240, 8
 #: Blocks, each so long that it depends little on the one before. Source: Schmeiser (1982), Batch size effects in the
 #: analysis of simulation output. Of 300 pairs of 60 batches correlated by 0 (0.5, 0.7) that do not differ, 4.7 %
 #: (5.3 %, 7 %) are called different before the noise between runs is added.
@@ -53,7 +53,7 @@ _BLOCKS = 5
 _FENCE = 1.5
 #: A beginning is warm-up only if it is shorter than this part of the run: with longer steps (compiling, cold caches),
 #: or with shorter ones, as while a queue fills. These last a few steps; a change of the machine's speed lasts long.
-_MOST_SLOWER, _MOST_FASTER = 1 / 3, 1 / 10
+_MAX_SLOWER, _MAX_FASTER = 1 / 3, 1 / 10
 #: A deviation that lasts over a twentieth to a tenth of a series is taken to last over all of it.
 _LASTING = (0.05, 0.1)
 #: Flicker noise has as much variance in each octave of time. A series of 20 to 120 values shows only this part of its
@@ -85,7 +85,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def batches(self) -> list[StepStretch]:
         """All of the run's steps, with warm-up."""
-        return equal_stretches(self.stretches, _MOST_BATCHES)
+        return equal_stretches(self.stretches, _MAX_BATCHES)
 
     @cached_property
     def warmup(self) -> list[StepStretch]:
@@ -221,7 +221,7 @@ def warmup_length(series: Sequence[float]) -> int:
     if len(half) < 4:
         return 0
     lower, _, upper = quantiles(half, n=4)
-    fence, most = _FENCE * (upper - lower), [int(part * len(series)) + 1 for part in (_MOST_SLOWER, _MOST_FASTER)]
+    fence, most = _FENCE * (upper - lower), [int(part * len(series)) + 1 for part in (_MAX_SLOWER, _MAX_FASTER)]
     slower = next((at for at, value in enumerate(series[: most[0]]) if value <= upper + fence), 0)
     faster = next((at for at, value in enumerate(series[: most[1]]) if value >= lower - fence), 0)
     return max(slower, faster)

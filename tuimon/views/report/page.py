@@ -104,7 +104,7 @@ def curve(values: Sequence[float | None], top: float = 1.0) -> str:
 
 
 #: Share of all samples from which a function is in a graph; its most callers; most functions of a graph.
-_LEAST_SHARE, _DEPTH, _BOXES = 0.004, 32, 1500
+_MIN_SHARE, _DEPTH, _BOXES = 0.004, 32, 1500
 
 
 class HtmlPage(NamedTuple):
@@ -146,7 +146,7 @@ def _boxes(tree: CallTree) -> Iterator[dict[str, Any]]:
         parent, left = waiting.popleft()
         for node in parent.ordered():
             width, at = tree.share(node.total), node.place()
-            if width >= _LEAST_SHARE and node.depth <= _DEPTH:
+            if width >= _MIN_SHARE and node.depth <= _DEPTH:
                 where, share = code_place(at), percent(width)
                 yield {
                     "depth": node.depth - 1,

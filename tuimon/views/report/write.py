@@ -57,7 +57,7 @@ _BLANK = re.compile(r"<text [^>]*>(?:&#160;|\s)*</text>\n?")
 _ID = re.compile(r"terminal-\d+-")
 
 #: The size of a brief report in bytes: about 2,000 tokens of a language model.
-MOST_BYTES = 6000
+MAX_BYTES = 6000
 #: Rows kept of each list, fewer until the size fits; lists and structs that are never cut; fields kept of a rank.
 _ROWS = (16, 8, 4, 2, 1, 0)
 _WHOLE = frozenset(("command", "evidence", "facts", "findings", "median_ms", "notices", "parts", "phases", "steps"))
@@ -82,7 +82,7 @@ def brief(report: Report) -> dict[str, Any]:  # Any: JSON
     for most in _ROWS:
         left_out: Counter[str] = Counter()
         shown: dict[str, Any] = _cut(whole, "", most, left_out) | ({"left_out": left_out} if left_out else {})
-        if len(json_text(shown).encode()) <= MOST_BYTES:
+        if len(json_text(shown).encode()) <= MAX_BYTES:
             break
     return shown
 

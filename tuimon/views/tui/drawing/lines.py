@@ -14,7 +14,7 @@ from tuimon.views.format import ABSENT, freed, kept_together
 #: Cells of the names at the left of a pane, between two columns, and the fewest in which words or code say something.
 NAME = 10
 GAP = 2
-LEAST_TEXT = 8
+MIN_TEXT = 8
 Row = TypeVar("Row")
 
 

@@ -10,7 +10,7 @@ from typing import IO
 from tuimon.diagnosis.explain.page import Page
 from tuimon.views.explain import CodeBlock, Heading, ListItem, PagePart, Paragraph, code_tokens, page_parts
 from tuimon.views.finding_text import rule_title
-from tuimon.views.format import MOST_WIDTH, WIDTH
+from tuimon.views.format import MAX_WIDTH, WIDTH
 from tuimon.views.tui.drawing.lines import Line, hanging, line, paragraph
 
 #: Kind of a token -> role; role -> colour of a terminal.
@@ -52,7 +52,7 @@ def write_pages(pages: Iterable[Page], file: IO[str], end: str = "") -> None:
     import pydoc  # noqa: PLC0415  (only here: $PAGER, else less, or plain where there is none)
 
     os.environ.setdefault("LESS", "FRX")  # show colours; do not page what fits on one screen
-    width = min(MOST_WIDTH, shutil.get_terminal_size().columns)
+    width = min(MAX_WIDTH, shutil.get_terminal_size().columns)
     pydoc.pager("\n".join(plain_page(page, width, coloured="NO_COLOR" not in os.environ) for page in pages) + end)
 
 

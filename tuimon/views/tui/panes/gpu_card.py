@@ -17,7 +17,7 @@ from tuimon.views.tui.drawing.charts import chart, layers, tinted
 from tuimon.views.tui.drawing.lines import Line, Span, chained, clip, column, line, line_width
 
 #: Columns of a row's name, and of its figure with the gap behind it; fewest of a chart, and of a gauge.
-_LABEL, _VALUE, _LEAST_CHART, _LEAST_GAUGE = 8, 7, 10, 4
+_LABEL, _VALUE, _MIN_CHART, _MIN_GAUGE = 8, 7, 10, 4
 _GIB = 1024**3
 #: Factor from which a batch counts as larger; and the most optimizers that a process reports, at which number there may
 #: be more.
@@ -250,7 +250,7 @@ def _beside(view: GpuView, width: int) -> Line:
         shown = [(name, getattr(view.gpu.figures, each)) for each, name in CHARTED.items() if name in names]
         parts = [line((f"  {name} ", "dim"), (f"{percent(r):>5}", view.strong)) for name, r in shown if r is not None]
         spans = chained(parts, Span(""))
-        if width - _LABEL - _VALUE - line_width(spans) >= _LEAST_CHART:
+        if width - _LABEL - _VALUE - line_width(spans) >= _MIN_CHART:
             return spans
     return ()
 
@@ -265,7 +265,7 @@ def _memory_line(view: GpuView, width: int) -> Line:
     text = ABSENT if used is None and total is None else f"{gib(used)} / {gib(total)} GiB"
     head = (label("memory"), _value(percent(ratio), view.strong))
     room = width - line_width(head) - len(text) - 2
-    if room < _LEAST_GAUGE:
+    if room < _MIN_GAUGE:
         return fitting([(*head, Span(text, "text")), (head[0], Span(text, "text"))], width)
     parts: list[tuple[float, str, str]] = []  # bytes, glyph, role
     full = "warning" if (ratio or 0.0) > 0.95 else ""
@@ -327,7 +327,7 @@ def _power_gauge(view: GpuView, width: int) -> list[Line]:
     head = (label("power"), _value(percent(power_w / limit_w), view.strong))
     room = width - line_width(head) - len(text) - 2
     bar = layers([(power_w / limit_w, "━", "gpu-edge")], room)
-    return [(*head, *bar, Span(f"  {text}", "text"))] if room >= _LEAST_GAUGE else []
+    return [(*head, *bar, Span(f"  {text}", "text"))] if room >= _MIN_GAUGE else []
 
 
 def _power_line(view: GpuView, width: int, *, has_gauge: bool = False) -> Line:

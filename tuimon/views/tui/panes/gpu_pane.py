@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.views.report.report import Parts
 
-_LEAST_CARD, _UNUSED_CARDS, _CARD_WIDTH = 3, 2, 36
+_MIN_CARD, _UNUSED_CARDS, _CARD_WIDTH = 3, 2, 36
 #: Rows of a card among several.
 _CARD_ROWS = range(24, 3, -1)
 
@@ -152,7 +152,7 @@ def gpus_lines(state: GpuState, width: int, height: int) -> list[Line]:
     below += [line((_note(state, width), "warning"))] if state.note else []
     below = below[: max(height - 1, 0)]
     room = height - len(below)
-    if len(views) == 1 and room >= _LEAST_CARD:
+    if len(views) == 1 and room >= _MIN_CARD:
         return [*gpu_card(views[0], width, room), *below]
     cards = _cards(views, width, room) if len(views) > 1 and _worth_cards(views) else []
     return [*(cards or (_table if len(views) <= room else _mosaic)(views, width, room)), *below]
@@ -265,7 +265,7 @@ def _parent_line(gpu: GpuRow, width: int) -> Line:
 
 # -- many GPUs
 
-_LEAST_CHART, _MOST_CHART = 6, 60
+_MIN_CHART, _MAX_CHART = 6, 60
 #: Columns of a share, and of the utilisation with its gaps.
 _PERCENT = 5
 _UTIL = 1 + _PERCENT + GAP
@@ -297,9 +297,9 @@ def _table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
     known, names = _known(views), max(cell_len(_name(view.gpu)) for view in views)
     most = max(width // 4, 10)
     notes = min(max(line_width(trouble_of(view.gpu, most)) for view in views), most)
-    room = width - 2 - names - _UTIL - _LEAST_CHART - (notes + GAP) * bool(notes)
+    room = width - 2 - names - _UTIL - _MIN_CHART - (notes + GAP) * bool(notes)
     shown, room = that_fit({name: _FIGURES[name][0] + GAP for name in _IMPORTANCE if name in known}, room)
-    plot = min(room + _LEAST_CHART, _MOST_CHART)
+    plot = min(room + _MIN_CHART, _MAX_CHART)
 
     def figure(name: str) -> Column[GpuView]:
         text, role = _FIGURES[name][1], "strong" if name == "tensor" else "text"

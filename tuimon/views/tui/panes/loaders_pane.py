@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: A loader unused for longer is shown as idle: most are, while another trains or evaluates.
 _IDLE_S = 3.0
 
-_MAKING, _CPU, _TIME, _LEAST_CHART = 7, 6, 10, 15
+_MAKING, _CPU, _TIME, _MIN_CHART = 7, 6, 10, 15
 _ITEMS, _COLLATE = "chart-edge", "gpu-edge"
 
 
@@ -128,7 +128,7 @@ def _flow(loader: LoaderRow, width: int) -> Line:
         return chained(_costs(loader), Span("   "), width)
     now, most = (ABSENT if each is None else str(each) for each in (loader.latest.ready_last, loader.ready_most))
     name, figure = line((column("ready", NAME), "dim"), (f" {now} of {most}", _ready_role(loader, "strong")))
-    costs = chained(_costs(loader), Span("   "), width - line_width((name, figure)) - _LEAST_CHART)
+    costs = chained(_costs(loader), Span("   "), width - line_width((name, figure)) - _MIN_CHART)
     costs = (Span("   "), *costs) if costs else ()
     plot_width = width - line_width((name, figure, *costs))
     plot = tinted(chart(loader.ready_history, plot_width, 1, 0.0, float(loader.ready_most or 1)), "chart")[0]

@@ -59,9 +59,9 @@ _SORTS: dict[str, Callable[[RankRow], tuple[float, ...]]] = {
 #: Own work is drawn solid, waiting in collectives hatched.
 OWN, WAIT = "█", "░"
 _RANK, _LATE, _WAIT, _STATE = 5, 10, 7, 15
-_LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 20, 12
+_MIN_BAR, _MAX_BAR, _MIN_PLACE, _MAX_NODE = 10, 48, 20, 12
 #: Cells of a training's command, and of the line that its first rank is at.
-_LEAST_COMMAND, _MOST_COMMAND, _LEAST_AT = 12, 32, 16
+_MIN_COMMAND, _MAX_COMMAND, _MIN_AT = 12, 32, 16
 
 #: Ranks from which the median is taken, evenly chosen: for a thousand it is the same at a twentieth of the cost.
 _COMPARED = 64
@@ -84,13 +84,13 @@ def rank_columns(
     """
     wait = _WAIT * any(row.wait_ratio is not None for row in rows)
     bars = 1 if late is None else 2
-    room = width - _RANK - _LATE - wait - bars * (GAP + _LEAST_BAR) - _LEAST_PLACE
+    room = width - _RANK - _LATE - wait - bars * (GAP + _MIN_BAR) - _MIN_PLACE
     wanted = _wanted(rows)
     if late is None:
         wanted |= {"step": 0, "memory": 0}
     shown, room = that_fit(wanted, room)
-    more = max(0, min(room // 3, _MOST_BAR - _LEAST_BAR))
-    bar, course = _LEAST_BAR + more, late or {}
+    more = max(0, min(room // 3, _MAX_BAR - _MIN_BAR))
+    bar, course = _MIN_BAR + more, late or {}
     longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
 
     def lateness(row: RankRow) -> tuple[str, str]:
@@ -115,17 +115,17 @@ def rank_columns(
         Column(
             "  over time", (GAP + bar) * (bars > 1), lambda row: line("  ", *strip_line(course.get(row.pid, ()), bar))
         ),
-        Column("  at", max(_LEAST_PLACE + room - bars * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
+        Column("  at", max(_MIN_PLACE + room - bars * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
     )
 
 
 def training_columns(rows: Sequence[TrainingRow], width: int) -> list[Column[TrainingRow]]:
     """The columns of trainings side by side that fit."""
-    room = width - _RANK - 2 - _LEAST_COMMAND - GAP - _LEAST_AT
+    room = width - _RANK - 2 - _MIN_COMMAND - GAP - _MIN_AT
     more = {"ranks": 7 * any(row.ranks > 1 for row in rows), "pid": 9, "steps": 10}
     shown, room = that_fit(_wanted(rows) | more, room)
-    command = _LEAST_COMMAND + min(max(0, room // 2), _MOST_COMMAND - _LEAST_COMMAND)
-    rest = _LEAST_AT + room - (command - _LEAST_COMMAND)
+    command = _MIN_COMMAND + min(max(0, room // 2), _MAX_COMMAND - _MIN_COMMAND)
+    rest = _MIN_AT + room - (command - _MIN_COMMAND)
 
     def number(row: TrainingRow) -> tuple[str, str]:
         return (f"▸{row.number}", "key bold") if row.in_focus else (str(row.number), "text")
@@ -146,7 +146,7 @@ def _wanted(rows: Sequence[RankRow]) -> dict[str, int]:
     hosts = {row.host or "" for row in rows}
     return {
         "state": _STATE * any(state_span(row).text for row in rows),
-        "node": (GAP + min(_MOST_NODE, max(map(cell_len, hosts), default=0))) * (len(hosts) > 1),
+        "node": (GAP + min(_MAX_NODE, max(map(cell_len, hosts), default=0))) * (len(hosts) > 1),
         "GPU": 6 * any(row.gpu_ratio is not None for row in rows),
         "step": 10,
         "memory": 9,

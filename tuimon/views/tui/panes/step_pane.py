@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 
 _CALM_CHART = 13  # rows, with its caption; further rows go to the hottest lines first
 #: Ranks that the pane shows, the latest ones; with fewer rows than that of one and the names of the columns, none.
-_RANKS, _LEAST_RANKS = 4, 2
+_RANKS, _MIN_RANKS = 4, 2
 
 _MAIN = "backward begin"
 #: Launch lead in microseconds below which the GPU waits for the CPU: our choice, ten launches of 5 to 10; with a
 #: smaller lead, the GPU catches up as soon as the CPU pauses.
 _SMALL_LEAD_US = 100.0
-_LEAST_GAUGE, _MOST_GAUGE = 6, 24
+_MIN_GAUGE, _MAX_GAUGE = 6, 24
 _MS, _SHARE, _ERROR = 11, 7, 7
 _IDLE = 15
 #: Least cells of a bar; columns beyond ms and share (the GPU's, an estimate's error) must leave them.
-_LEAST_BAR = 14
+_MIN_BAR = 14
 
 
 def phase_rows(state: StepState, ranges: Sequence[RangeRow], width: int, *, with_gpu: bool = True) -> list[Line]:
@@ -75,10 +75,10 @@ def phase_rows(state: StepState, ranges: Sequence[RangeRow], width: int, *, with
     gpu_ms = sum(phase.gpu_ms_per_step or 0.0 for phase in phases) if with_gpu else 0.0
     on_gpu = gpu_ms > 0.0 and is_busy(state.gpu)
     error = any(_error(phase) for phase in phases) and not on_gpu
-    room = width - NAME - _MS - _SHARE - _LEAST_BAR
+    room = width - NAME - _MS - _SHARE - _MIN_BAR
     wanted = {"other": _MS * (gpu_ms > 0.0), "error": _ERROR * error, "idle": _IDLE * (gpu_ms > 0.0 and not on_gpu)}
     shown, room = that_fit(wanted, room)
-    bar_cells = max(room + _LEAST_BAR, 0)
+    bar_cells = max(room + _MIN_BAR, 0)
 
     def share(phase: Phase) -> float:
         return (phase.gpu_ms_per_step or 0.0) / gpu_ms if on_gpu and phase.name != "eval" else phase.share
@@ -270,7 +270,7 @@ def phases_lines(state: StepState, width: int, height: int) -> list[Line]:
     rows = [*phase_rows(state, ranges, width, with_gpu=roomy), *gpu][:room]
     left = room - len(rows)
     ranks: list[Line] = []
-    if state.ranks and left >= _LEAST_RANKS:
+    if state.ranks and left >= _MIN_RANKS:
         gap: list[Line] = [()] if left > len(state.ranks) + 5 else []
         ranks = [*gap, *ranks_lines(state.ranks, width, table.pid)][:left]
         left -= len(ranks)
@@ -329,10 +329,10 @@ def idle_line(times: GpuTimeRow, width: int) -> Line:
     share = f"{idle} of its time" if idle != UNKNOWN else idle
     offers = [f"{share}: {who}", f"{idle}: {who}", idle] if who else [share, idle]
     head = Span(column("GPU idle", NAME), "dim")
-    text = next((text for text in offers if len(text) <= room - _LEAST_GAUGE), None)
+    text = next((text for text in offers if len(text) <= room - _MIN_GAUGE), None)
     if text is None:
         return clip((head, Span(idle, "text")), width)
-    return (head, *layers(parts, min(room - len(text), _MOST_GAUGE)), *line("  ", (text, "text")))
+    return (head, *layers(parts, min(room - len(text), _MAX_GAUGE)), *line("  ", (text, "text")))
 
 
 def who_waits(times: GpuTimeRow) -> str:

@@ -20,7 +20,7 @@ from tuimon.threshold import NEARLY_ALL, TINY
 from tuimon.views.format import ABSENT, advice, code, percent, phase_name, plain
 from tuimon.views.tui.drawing.charts import bar, layers
 from tuimon.views.tui.drawing.lines import (
-    LEAST_TEXT,
+    MIN_TEXT,
     Column,
     Line,
     Span,
@@ -59,7 +59,7 @@ def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadR
     rest = max(width - fixed, 0)
     spot = places_width((row.place for row in rows if row.place), min(42, rest))
     spot = min(max(spot, len("where") + 2), rest)
-    spot = rest if rest - spot < LEAST_TEXT else spot
+    spot = rest if rest - spot < MIN_TEXT else spot
     return shown_columns(
         Column("role", role, lambda row: (clipped(role_text(row), role - 2), _role_style(row))),
         Column("pid", pid, lambda row: (str(own_id(row.pid)), "dim")),

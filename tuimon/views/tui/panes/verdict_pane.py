@@ -16,7 +16,7 @@ from tuimon.views.run_text import STATES, how_ended, survivors_text, unseen_reas
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import (
     BLANK,
-    LEAST_TEXT,
+    MIN_TEXT,
     Line,
     Span,
     clip,
@@ -201,7 +201,7 @@ def where_line(finding: Finding, width: int) -> Line:
         left = named if line_width(named) <= width else left
     source = plain(where.source.strip())
     room = width - line_width(left) - 4
-    if not source or room < min(len(source), LEAST_TEXT):
+    if not source or room < min(len(source), MIN_TEXT):
         return left
     return (*left, *line(("  ▸ ", "faint"), (source if len(source) <= room else source[: room - 1] + "…", "text")))
 
@@ -219,7 +219,7 @@ def fix_lines(first: Finding, others: int, width: int, *, wraps: bool) -> tuple[
     long, short = ((*gain, *dot, *_others(first, others, short=short)) for short in (False, True))
     for right in (long, short, gain):
         room = width - line_width(head) - line_width(right) - 2
-        if room >= cell_len(action) or (right is short and room >= 2 * LEAST_TEXT):
+        if room >= cell_len(action) or (right is short and room >= 2 * MIN_TEXT):
             break
     action, more = in_two(action, room, width - line_width(head), wraps=wraps)
     further = (line(" " * line_width(head), (more, "strong")),) if more else ()

@@ -14,7 +14,7 @@ from tuimon.text import full_place, function_text
 from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import (
-    LEAST_TEXT,
+    MIN_TEXT,
     Column,
     Line,
     Span,
@@ -65,7 +65,7 @@ def _columns(rows: Sequence[LineShare], samples: int, width: int, *, on_gpu: boo
     gauge = 12 if width >= 110 else 8 if width >= 90 else 5
     doing = 17 if width >= 90 else 16 if width >= 66 else 0
     rest = max(width - 6 - gauge - 8 - doing, 0)
-    spot = places_width((row.place for row in rows), max(rest - LEAST_TEXT, rest // 2))
+    spot = places_width((row.place for row in rows), max(rest - MIN_TEXT, rest // 2))
 
     def own(row: LineShare) -> float:
         return row.own / samples if samples else 0.0

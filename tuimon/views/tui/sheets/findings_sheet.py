@@ -19,7 +19,7 @@ from tuimon.views.report.report import parts_of
 from tuimon.views.run_text import goodput_bar
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
-    LEAST_TEXT,
+    MIN_TEXT,
     Line,
     apart,
     column,
@@ -155,7 +155,7 @@ def _fixes(finding: Finding, width: int) -> list[Line]:
     gains = [gain_text(fix) or ABSENT for fix in fixes]
     gain = max(map(cell_len, [*gains, "gain"])) + 2
     room = width - 1 - gain
-    if room < 3 * LEAST_TEXT:
+    if room < 3 * MIN_TEXT:
         rows: list[Line] = [(), line((" Fix", "dim"))]
         for fix, gained in zip(fixes, gains, strict=True):
             rows += [*paragraph(plain(fix.action), width, "text", indent=1), line("   ", (gained, _gain_role(gained)))]
