@@ -125,6 +125,22 @@ def test_the_number_of_steps_goes_on_when_a_process_replaces_itself(ring_directo
     assert run.source.steps_before.keys() <= {again.path}
 
 
+@pytest.mark.parametrize(("withdrawn", "begins"), [(False, 2), (True, 1)], ids=["exec", "injected again"])
+def test_a_loop_whose_hooks_come_back_has_gone_on_meanwhile(ring_directory, run, withdrawn, begins):
+    first = write(ring_directory, run="r1")
+    found = run.read()
+    if withdrawn:
+        first.unlink(layout.WITHDRAWN)
+        found += run.read() + run.read()
+    again = write(ring_directory, run="r1", steps=7)
+    found += run.read() + run.read() + run.read()
+    again.unlink()
+    steps = [record for record in found + run.read() if isinstance(record, Steps)]
+    assert steps[-1].first_index + steps[-1].count == 5 + 7
+    for field in ("first_step_s", "first_backward_s"):
+        assert sum(getattr(record, field) is not None for record in steps) == begins
+
+
 def test_a_ring_that_was_deleted_is_read_on_and_a_notice_says_so_once(ring_directory, run):
     writer = write(ring_directory, run="r1")
     assert notices(run.read()) == []

@@ -91,8 +91,13 @@ _STALE_NS = 500_000_000
 class RingFollower:
     """Makes one Steps record a window, and others, of one ring's markers."""
 
-    def __init__(self, reader: RingReader, interval_s: float, now_ns: int, steps: int = 0) -> None:
-        """``steps``: made in earlier rings of the process, which an exec has replaced."""
+    def __init__(
+        self, reader: RingReader, interval_s: float, now_ns: int, steps: int = 0, *, has_begun: bool = False
+    ) -> None:
+        """``steps``: made in earlier rings of the process, which an exec has replaced, or whose hooks were withdrawn.
+
+        ``has_begun``: its loop has gone on meanwhile.
+        """
         self.reader = reader
         self.pid = reader.pid
         self.phases: deque[TimedPhase] | None = None  # where to note those of the thread that trains
@@ -113,7 +118,7 @@ class RingFollower:
         self._loaders = LoaderTracker(reader, code)
         self._gpu = GpuTracker(self.pid, self._is_of_several_ranks)
         self._compiler = CompilerTracker(reader, code)
-        self._recorder = StepsRecorder(self.pid, reports_gc=bool(reader.meta().get("gc")))
+        self._recorder = StepsRecorder(self.pid, reports_gc=bool(reader.meta().get("gc")), has_begun=has_begun)
         self._traces = TraceRecords(reader)
         self._marks: list[Mark] = []
         self.steps = steps  # of the process until now

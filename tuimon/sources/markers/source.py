@@ -89,8 +89,9 @@ class MarkerSource(Source):
         self.followers: dict[str, RingFollower] = {}  # by path: pid and start time
         self._foreign: set[str] = set()  # rings that are not of this run
         self._nameless: set[str] = set()  # followed rings that were deleted
-        # by path of a ring that its process has replaced, or closed: the process, and its steps until then
-        self.steps_before: dict[str, tuple[ProcessId, int]] = {}
+        # by path of a ring that its process has replaced, or closed: the process, its steps until then, and whether its
+        # loop goes on without hooks
+        self.steps_before: dict[str, tuple[ProcessId, int, bool]] = {}
         self._reads = 0
         self._read_ns = clock_ns()
         self.period_s = _SOON_S
@@ -180,7 +181,7 @@ class MarkerSource(Source):
         process = ProcessId(reader.pid, reader.start_ticks)
         replaced, is_running = reader.is_replaced(), _runs(process)
         if replaced or is_running:
-            self.steps_before[path] = (process, follower.steps)
+            self.steps_before[path] = (process, follower.steps, reader.is_withdrawn())
         elif self._table.run_id is not None and reader.meta().get("run") == self._table.run_id:
             for left in (path, side_file(path, TRACED)):  # what only we read
                 with suppress(OSError):
@@ -241,8 +242,8 @@ class MarkerSource(Source):
         if _runs(reader):
             self._table.name_process(reader.pid)
             self._table.facts[reader.pid] = ring_facts(meta)
-        _, steps = self.steps_before.pop(path, (None, 0))
-        self.followers[path] = RingFollower(reader, self._interval_s, self._clock_ns(), steps)
+        _, steps, has_begun = self.steps_before.pop(path, (None, 0, False))
+        self.followers[path] = RingFollower(reader, self._interval_s, self._clock_ns(), steps, has_begun=has_begun)
 
 
 def _uncaught(follower: RingFollower, now_ns: int, programs: Collection[str]) -> Iterable[Uncaught]:

@@ -137,14 +137,18 @@ _GAPS = BUCKETS - _KEPT - _GROUPS - 1
 class StepsRecorder:
     """Makes the Steps records of one process."""
 
-    def __init__(self, pid: int, *, reports_gc: bool) -> None:
-        """``reports_gc``: the process marks the pauses of its garbage collector."""
+    def __init__(self, pid: int, *, reports_gc: bool, has_begun: bool = False) -> None:
+        """``reports_gc``: the process marks the pauses of its garbage collector.
+
+        ``has_begun``: earlier records hold its first backward and step.
+        """
         self.first_step_ns: int | None = None  # end of the window that held it
         self._pid = pid
         self._reports_gc = reports_gc
         self._pauses: list[tuple[int, int]] = []  # of the garbage collector: end and length, in ns
         self._counted = CountedPhases()
-        self._has_backward = False  # whether a record has held the first
+        self._has_begun = has_begun
+        self._has_backward = has_begun  # whether a record has held the first
         self._sizes: dict[int, int] = {}  # samples and tokens of this window's steps, by the flag of STEP_SIZE
 
     def add_step_size(self, flag: int, count: int) -> None:
@@ -186,7 +190,9 @@ class StepsRecorder:
         if not self._has_backward and (began_ns := loop.machine.first_backward_ns) is not None:
             self._has_backward, first_backward_s = True, began_ns / 1e9
         if self.first_step_ns is None and ended:
-            self.first_step_ns, first_step_s = end_ns, max(0, ended[0].end_ns - ended[0].total_ns) / 1e9
+            self.first_step_ns = end_ns
+            if not self._has_begun:
+                first_step_s = max(0, ended[0].end_ns - ended[0].total_ns) / 1e9
         # a collection after the last step is of the next one, if there is one
         until_ns = last_ns if last_ns is not None else end_ns
         pauses_ns = [length_ns for time_ns, length_ns in self._pauses if time_ns <= until_ns]
