@@ -22,12 +22,12 @@ from tuimon.line_syntax import (
     any_tensor,
     is_made_on_cpu,
     is_to_cpu,
-    mask,
+    mask_certainty,
     module_of,
     parsed_line,
     parsed_part,
     parts,
-    tensor,
+    tensor_certainty,
 )
 
 SyncKind = Literal["read", "branch", "mask", "shape", "copy", "print", "check", "synchronise", "scaler", "clip"]
@@ -76,8 +76,8 @@ def _always(_call: CallSyntax) -> bool | None:
     return True
 
 
-def _of_tensor(call: CallSyntax) -> bool | None:
-    return tensor(call.operand)
+def _on_tensor(call: CallSyntax) -> bool | None:
+    return tensor_certainty(call.operand)
 
 
 def _with_tensor(call: CallSyntax) -> bool | None:
@@ -86,14 +86,14 @@ def _with_tensor(call: CallSyntax) -> bool | None:
 
 def _by_method(call: CallSyntax) -> bool | None:
     """Waits as a method that only tensors and arrays have, and that takes no arguments."""
-    return None if call.arguments else _of_array(call)
+    return None if call.arguments else _on_array(call)
 
 
-def _of_array(call: CallSyntax) -> bool | None:
+def _on_array(call: CallSyntax) -> bool | None:
     base = call.operand
     while isinstance(base, ast.Attribute | ast.Subscript):
         base = base.value
-    return None if tensor(base) is None and not isinstance(base, ast.Name) else True
+    return None if tensor_certainty(base) is None and not isinstance(base, ast.Name) else True
 
 
 def _unless(*names: str, at: int) -> _Judge:
@@ -101,11 +101,11 @@ def _unless(*names: str, at: int) -> _Judge:
     return lambda call: None if call.named.keys() & set(names) or len(call.others) >= at else True
 
 
-def _if(name: str) -> _Judge:
+def _if_given(name: str) -> _Judge:
     return lambda call: True if call.has(name) else None
 
 
-def _on(pattern: str, certainty: _Judge) -> _Judge:
+def _if_operand(pattern: str, certainty: _Judge) -> _Judge:
     """Judges a method only if the text of its operand matches the pattern."""
     named = re.compile(pattern)
     return lambda call: (
@@ -155,15 +155,15 @@ FIXED = "a fixed size and a mask: the size then does not depend on values"
 CALL_ROWS = (
     # values
     WaitingCall(".item", "read", KEEP, _by_method),
-    WaitingCall("float int bool complex", "read", KEEP, _of_tensor),
+    WaitingCall("float int bool complex", "read", KEEP, _on_tensor),
     WaitingCall(".tolist .cpu", "read", _COLLECT, _by_method),
     WaitingCall(
         ".to",
         "read",
         _COLLECT,
-        lambda call: _of_array(call) if is_to_cpu(call.node) and not call.has("non_blocking") else None,
+        lambda call: _on_array(call) if is_to_cpu(call.node) and not call.has("non_blocking") else None,
     ),
-    WaitingCall(".numpy", "read", _COLLECT, _if("force")),
+    WaitingCall(".numpy", "read", _COLLECT, _if_given("force")),
     WaitingCall(
         "torch.save", "read", "copy it to the CPU with non_blocking=True, and save that some steps later", _with_tensor
     ),
@@ -172,10 +172,12 @@ CALL_ROWS = (
         "torch.tensor torch.as_tensor",
         "read",
         "torch.stack, whose result stays on the GPU",
-        lambda call: tensor(call.operand) if isinstance(call.operand, ast.List | ast.Tuple | ast.ListComp) else None,
+        lambda call: (
+            tensor_certainty(call.operand) if isinstance(call.operand, ast.List | ast.Tuple | ast.ListComp) else None
+        ),
     ),
     WaitingCall("max min", "branch", "torch.{f}imum", lambda call: _with_tensor(call) if call.others else None),
-    WaitingCall("any all", "branch", "torch.stack(...).{f}(), and check that every 100 steps", _of_tensor),
+    WaitingCall("any all", "branch", "torch.stack(...).{f}(), and check that every 100 steps", _on_tensor),
     WaitingCall("torch.equal .equal", "branch", "({x} == other).all(), and check that every 100 steps"),
     WaitingCall("*allclose", "branch", "torch.isclose(...).all(), and check that every 100 steps"),
     WaitingCall("*is_nonzero", "branch", BRANCH),
@@ -186,7 +188,7 @@ CALL_ROWS = (
         ".debug .info .warning .error .critical .log .log_metrics .set_description .write",
         "print",
         PRINT,
-        _on(r"(?i)log|wandb|writer|mlflow|bar\b|tqdm|progress", _with_tensor),
+        _if_operand(r"(?i)log|wandb|writer|mlflow|bar\b|tqdm|progress", _with_tensor),
     ),
     # sizes
     WaitingCall("*nonzero *argwhere", "shape", _STATIC),
@@ -203,7 +205,9 @@ CALL_ROWS = (
         "shape",
         "output_size=n, the sum of the repeats",
         lambda call: (
-            None if call.has("output_size") else tensor([*call.others, call.named.get("repeats", call.operand)][0])
+            None
+            if call.has("output_size")
+            else tensor_certainty([*call.others, call.named.get("repeats", call.operand)][0])
         ),
     ),
     WaitingCall("*one_hot", "shape", "num_classes=n", _unless("num_classes", at=1)),
@@ -238,7 +242,7 @@ CALL_ROWS = (
         "linalg.cholesky_ex linalg.inv_ex linalg.ldl_factor_ex linalg.lu_factor_ex linalg.solve_ex",
         "check",
         "check_errors=False",
-        _if("check_errors"),
+        _if_given("check_errors"),
     ),
     WaitingCall(
         "linalg.cond linalg.eig linalg.eigh linalg.eigvals linalg.eigvalsh linalg.lstsq linalg.matrix_rank linalg.pinv"
@@ -253,7 +257,7 @@ CALL_ROWS = (
         lambda call: True if call.has("validate_args") or "validate_args" not in call.named else None,
     ),
     WaitingCall(".log_prob", "check", "validate_args=False where {x} is made", lambda call: False),
-    WaitingCall(".sample", "check", "rsample().detach(), which checks nothing", _on(r"Normal\(", _always)),
+    WaitingCall(".sample", "check", "rsample().detach(), which checks nothing", _if_operand(r"Normal\(", _always)),
     WaitingCall(
         "torch.normal",
         "check",
@@ -270,25 +274,28 @@ CALL_ROWS = (
         "*clip_grad_norm_",
         "clip",
         "error_if_nonfinite=False, and check the norm that it returns every 100 steps",
-        _if("error_if_nonfinite"),
+        _if_given("error_if_nonfinite"),
     ),
     # not if the optimizer looks for infinities itself: fused=True
     WaitingCall(
         ".step",
         "scaler",
         "fused=True in the optimizer, which then checks on the GPU, or autocast to bfloat16, which needs no scaler",
-        _on("(?i)scaler", lambda call: False),
+        _if_operand("(?i)scaler", lambda call: False),
     ),
     WaitingCall(".get_scale", "scaler", "read the scale every 50 to 100 steps"),
     # explicit waits
     WaitingCall(
-        ".synchronize", "synchronise", "{x}.wait(), which makes the GPU wait and not the CPU", _on("(?i)event", _always)
+        ".synchronize",
+        "synchronise",
+        "{x}.wait(), which makes the GPU wait and not the CPU",
+        _if_operand("(?i)event", _always),
     ),
     WaitingCall(
         ".synchronize",
         "synchronise",
         "torch.cuda.current_stream().wait_stream({x}), which makes the GPU wait and not the CPU",
-        _on("(?i)stream", _always),
+        _if_operand("(?i)stream", _always),
     ),
     WaitingCall(
         "*synchronize",
@@ -358,16 +365,16 @@ def sync_calls(source: str) -> tuple[SyncCall, ...]:
 def _sync_calls(source: str) -> tuple[SyncCall, ...]:
     try:
         parsed = parsed_part(source)
-        found = [*(_in_text(source) if parsed is None else _in_tree(*parsed))]
+        found = [*(_waits_in_text(source) if parsed is None else _waits_in_tree(*parsed))]
     except (RecursionError, ValueError):  # ast.unparse raises both
-        found = [*_in_text(source)]
+        found = [*_waits_in_text(source)]
     by_text: dict[str, SyncCall] = {}
     for call in found:
         by_text.setdefault(call.what, call)
     return tuple(sorted(by_text.values(), key=lambda call: not call.is_certain))
 
 
-def _in_text(source: str) -> Iterator[SyncCall]:
+def _waits_in_text(source: str) -> Iterator[SyncCall]:
     """Calls in a text that is not Python, by their names."""
     for owner, key in _UNMISTAKABLE.findall(_COMMENT_OR_STRING.sub("''", source)):
         if not owner.startswith(("np.", "numpy.")):
@@ -376,8 +383,8 @@ def _in_text(source: str) -> Iterator[SyncCall]:
             yield SyncCall(row.kind, _cut(f"{owner}{key}()"), True, instead)
 
 
-def _in_tree(tree: ast.Module, text: str) -> Iterator[SyncCall]:
-    for wait in _in_order(tree, ()):
+def _waits_in_tree(tree: ast.Module, text: str) -> Iterator[SyncCall]:
+    for wait in _waits_in_order(tree, ()):
         plain, written = ast.unparse(wait.node), ast.get_source_segment(text, wait.node) or ""
         is_it = (again := parsed_line(written)) is not None and ast.unparse(again) == plain
         what = written if is_it else plain  # before Python 3.12, positions in f-strings are unreliable
@@ -388,21 +395,21 @@ def _cut(text: str) -> str:
     return text if len(text) <= _WHAT_CHARS else text[: _WHAT_CHARS - 1] + "…"
 
 
-def _in_order(node: ast.AST, path: _Path) -> Iterator[_Wait]:
+def _waits_in_order(node: ast.AST, path: _Path) -> Iterator[_Wait]:
     inside = (*path, node)
     for child in _children(node):
-        yield from _in_order(child, inside)
+        yield from _waits_in_order(child, inside)
     match node:
         case ast.Call():
-            yield from _of_call(node, path)
+            yield from _waits_of_call(node, path)
         case ast.Subscript():
-            yield from _of_subscript(node, path)
+            yield from _waits_of_subscript(node, path)
         case ast.JoinedStr(values) if not (isinstance(path[-1], ast.FormattedValue) and path[-1].format_spec is node):
-            yield from _of_text(node, [value.value for value in values if isinstance(value, ast.FormattedValue)])
+            yield from _waits_of_text(node, [value.value for value in values if isinstance(value, ast.FormattedValue)])
         case ast.BinOp(ast.Constant(str()), ast.Mod(), value):
-            yield from _of_text(node, [value])
+            yield from _waits_of_text(node, [value])
     if _is_tested(node, path) and not isinstance(node, ast.Attribute | ast.BoolOp):
-        certain = tensor(node, called=None)
+        certain = tensor_certainty(node, called=None)
         if certain is not None:
             yield _Wait("branch", node, certain, _without_branch(node, path))
 
@@ -452,7 +459,7 @@ def _without_branch(node: ast.AST, path: _Path) -> str:
     return BRANCH
 
 
-def _of_call(node: ast.Call, path: _Path) -> Iterator[_Wait]:
+def _waits_of_call(node: ast.Call, path: _Path) -> Iterator[_Wait]:
     call = call_syntax(node)
     group, _, name = call.key.rpartition(".")
     for row in BY_KEY.get(call.key, BY_KEY.get(f"{group}.*", [])):
@@ -474,43 +481,43 @@ def _without_call(row: WaitingCall, call: CallSyntax, name: str, path: _Path) ->
         if any(isinstance(node, ast.Slice) for node in path) or "range" in (getattr(each, "id", "") for each in calls):
             return FIXED
     if row.instead == PRINT:
-        return PRINT.format(x=_kept(next(node for node in call.arguments if tensor(node) is not None)))
+        return PRINT.format(x=_kept(next(node for node in call.arguments if tensor_certainty(node) is not None)))
     return row.instead.format(x=_kept(call.operand) if row.instead == KEEP else _operand(call.operand), f=name)
 
 
-def _of_text(node: ast.expr, values: list[ast.expr]) -> Iterator[_Wait]:
+def _waits_of_text(node: ast.expr, values: list[ast.expr]) -> Iterator[_Wait]:
     certain = any_tensor(values)
     if certain is not None:
-        first = next(value for value in values if tensor(value) is not None)
+        first = next(value for value in values if tensor_certainty(value) is not None)
         yield _Wait("print", node, certain, PRINT.format(x=_kept(first)))
 
 
-def _of_subscript(node: ast.Subscript, path: _Path) -> Iterator[_Wait]:
+def _waits_of_subscript(node: ast.Subscript, path: _Path) -> Iterator[_Wait]:
     base, indices = node.value, parts(node.slice)
-    if (tensor(base) is None and not isinstance(base, ast.Name)) or getattr(base, "attr", "") in _INDEXERS:
+    if (tensor_certainty(base) is None and not isinstance(base, ast.Name)) or getattr(base, "attr", "") in _INDEXERS:
         return
-    masks = [(certain, index) for index in indices if (certain := mask(index)) is not None]
+    masks = [(certain, index) for index in indices if (certain := mask_certainty(index)) is not None]
     if masks:
         certain, index = max(masks, key=lambda pair: pair[0])
-        yield from _of_mask(node, index, certain, path)
+        yield from _waits_of_mask(node, index, certain, path)
         return
     for index in indices:
         if isinstance(index, ast.Slice):
             size = any_tensor(filter(None, (index.lower, index.upper, index.step)), called=None)
             if size is not None:
                 yield _Wait("shape", node, size, FIXED)
-        elif tensor(index) and _ONE_NUMBER.search(text := ast.unparse(index)):
+        elif tensor_certainty(index) and _ONE_NUMBER.search(text := ast.unparse(index)):
             yield _Wait("read", node, True, f"{text}.view(1) as the index, which the GPU looks up")
 
 
-def _of_mask(node: ast.Subscript, index: ast.expr, certain: bool, path: _Path) -> Iterator[_Wait]:
+def _waits_of_mask(node: ast.Subscript, index: ast.expr, certain: bool, path: _Path) -> Iterator[_Wait]:
     x, m, statement = _short(node.value), _short(index, "mask"), path[-1]
     match statement:
         case ast.AugAssign(target, operator, value) if target is node:
             new = _short(ast.BinOp(node.value, operator, _unmasked(value)), "values")
             yield _Wait("mask", statement, certain, f"{x} = torch.where({m}, {new}, {x})")
         case ast.Assign(targets, value) if node in targets:
-            known = tensor(value)
+            known = tensor_certainty(value)
             if known is None and any_tensor(part for part in parts(node.slice) if part is not index) is None:
                 return  # a plain number is filled in, which waits for nothing
             new = _short(_unmasked(value), "values")
@@ -524,7 +531,7 @@ def _of_mask(node: ast.Subscript, index: ast.expr, certain: bool, path: _Path) -
 
 
 def _unmasked(value: ast.expr) -> ast.expr:
-    return value.value if isinstance(value, ast.Subscript) and mask(value.slice) is not None else value
+    return value.value if isinstance(value, ast.Subscript) and mask_certainty(value.slice) is not None else value
 
 
 def _without_mask(node: ast.Subscript, index: ast.expr, path: _Path) -> str:

@@ -11,7 +11,7 @@ import sys
 import msgspec
 
 #: Files that pipx and uv leave in the environment of a tool.
-_OF_PIPX, _OF_UV = "pipx_metadata.json", "uv-receipt.toml"
+_PIPX_FILE, _UV_FILE = "pipx_metadata.json", "uv-receipt.toml"
 
 
 class _Source(msgspec.Struct):
@@ -26,10 +26,10 @@ def install_command(package: str, *, upgrade: bool = False) -> str:
 
     uv rebuilds a tool with only the packages named, so the packages already installed beside it are named again.
     """
-    if _has(_OF_PIPX):
+    if _has(_PIPX_FILE):
         name = shlex.quote(os.path.basename(sys.prefix))
         return f"pipx runpip {name} install --upgrade {package}" if upgrade else f"pipx inject {name} {package}"
-    if _has(_OF_UV):
+    if _has(_UV_FILE):
         if upgrade:  # with all that it needs
             return "uv tool upgrade tuimon"
         beside = " ".join(f"--with {name}" for name in [*_beside_tool(), package])
@@ -39,9 +39,9 @@ def install_command(package: str, *, upgrade: bool = False) -> str:
 
 def upgrade_command() -> str:
     """``pipx upgrade tuimon``: brings a newer tuimon, from the source of this one."""
-    if _has(_OF_PIPX):
+    if _has(_PIPX_FILE):
         return f"pipx upgrade {shlex.quote(os.path.basename(sys.prefix))}"
-    return "uv tool upgrade tuimon" if _has(_OF_UV) else f"{_pip_install()} --upgrade {_source()}"
+    return "uv tool upgrade tuimon" if _has(_UV_FILE) else f"{_pip_install()} --upgrade {_source()}"
 
 
 def _has(name: str) -> bool:
@@ -59,7 +59,7 @@ def _pip_install() -> str:
 def _beside_tool() -> list[str]:
     """The packages that uv was told to install beside the tool."""
     try:
-        with open(os.path.join(sys.prefix, _OF_UV), encoding="utf-8") as file:
+        with open(os.path.join(sys.prefix, _UV_FILE), encoding="utf-8") as file:
             listed = re.search(r"(?ms)^requirements = \[(?:\n.*?^\]|[^\n]*$)", file.read())
     except (OSError, UnicodeDecodeError):
         return []

@@ -143,7 +143,7 @@ _PLAIN_BUILTIN = re.compile(
     r"|open|ord|print|range|repr|set|str|super|type|vars|zip)$"
 )
 #: Functions whose results are tensors if their arguments are.
-_OF_ARGUMENTS = re.compile(r"(?:abs|list|max|min|reversed|sorted|sum|tuple)$")
+_LIKE_ARGUMENTS = re.compile(r"(?:abs|list|max|min|reversed|sorted|sum|tuple)$")
 
 #: Names of masks, and others that may hold positions as well, such as the result of ``nms``.
 _MASK = re.compile(r"(?:\w+_)?(?:invalid|masks?|pad|padded|padding|valid)(?:_\w+)?$")
@@ -159,7 +159,7 @@ _COMPARISON = ast.Eq | ast.NotEq | ast.Lt | ast.LtE | ast.Gt | ast.GtE
 _BITWISE = ast.BitAnd | ast.BitOr | ast.BitXor
 
 
-def tensor(node: ast.AST | None, called: bool | None = False) -> bool | None:
+def tensor_certainty(node: ast.AST | None, called: bool | None = False) -> bool | None:
     """Whether an expression is a tensor. True: certainly; False: perhaps; None: no, it is a plain value.
 
     ``called``: the answer for calls of unknown functions.
@@ -171,13 +171,13 @@ def tensor(node: ast.AST | None, called: bool | None = False) -> bool | None:
             owner = value.attr if isinstance(value, ast.Attribute) else getattr(value, "id", "")
             if _PLAIN_ATTRIBUTE.match(name) or _PLAIN_NAME.match(name) or _SETTINGS.match(owner) or module_of(node):
                 return None
-            return False if isinstance(value, ast.Name) else tensor(value, called)
+            return False if isinstance(value, ast.Name) else tensor_certainty(value, called)
         case ast.Subscript(value, index):
-            return True if any(mask(part) for part in parts(index)) else tensor(value, called)
+            return True if any(mask_certainty(part) for part in parts(index)) else tensor_certainty(value, called)
         case ast.Call():
             return _call(node, called)
         case ast.UnaryOp(ast.USub() | ast.UAdd() | ast.Invert(), value) | ast.Starred(value) | ast.NamedExpr(_, value):
-            return tensor(value, called)
+            return tensor_certainty(value, called)
         case ast.BinOp(left, _, right):
             return None if _is_text(left) or _is_text(right) else any_tensor((left, right), called)
         case ast.Compare(left, operators, others):
@@ -191,20 +191,20 @@ def tensor(node: ast.AST | None, called: bool | None = False) -> bool | None:
         case ast.IfExp(_, body, orelse):
             return any_tensor((body, orelse), called)
         case ast.ListComp(value) | ast.GeneratorExp(value) | ast.SetComp(value) | ast.DictComp(_, value):
-            return tensor(value, called)
+            return tensor_certainty(value, called)
     return None
 
 
 def any_tensor(nodes: Iterable[ast.AST | None], called: bool | None = False) -> bool | None:
     """The most certain of the answers for these expressions."""
-    found = [tensor(node, called) for node in nodes]
+    found = [tensor_certainty(node, called) for node in nodes]
     return True if True in found else False if False in found else None
 
 
 def _call(node: ast.Call, called: bool | None) -> bool | None:
     match node.func:
         case ast.Name(id=name):
-            if _OF_ARGUMENTS.match(name):
+            if _LIKE_ARGUMENTS.match(name):
                 return any_tensor(node.args, called)
             return None if _PLAIN_BUILTIN.match(name) else called
         case ast.Attribute(owner, name):
@@ -216,33 +216,34 @@ def _call(node: ast.Call, called: bool | None) -> bool | None:
                 return None if _PLAIN_FUNCTION.match(function) else not is_made_on_cpu(node)
             if name == "cpu" or (name == "to" and is_to_cpu(node)):
                 return None
-            known = tensor(owner, called)
+            known = tensor_certainty(owner, called)
             if known is None and not isinstance(owner, ast.Name):
                 return None
             return (not is_made_on_cpu(owner)) if known or _TENSOR_METHOD.match(name) else called
     return called
 
 
-def mask(node: ast.AST) -> bool | None:
+def mask_certainty(node: ast.AST) -> bool | None:
     """Whether an index is a mask. True: certainly; False: perhaps, it may hold positions; None: nothing suggests so."""
     match node:
         case ast.Compare(_, operators, _):
-            return True if all(isinstance(o, _COMPARISON) for o in operators) and tensor(node) is not None else None
+            compares = all(isinstance(operator, _COMPARISON) for operator in operators)
+            return True if compares and tensor_certainty(node) is not None else None
         case ast.UnaryOp(ast.Invert(), _):
             return True
         case ast.BinOp(left, operator, right) if isinstance(operator, _BITWISE):
-            found = {mask(left), mask(right)}
+            found = {mask_certainty(left), mask_certainty(right)}
             return True if True in found else False if False in found else None
         case ast.Call(ast.Attribute(owner, name)):
             if _MASK_METHOD.match(name):
-                return None if tensor(node) is None else True
-            return mask(owner) if _FORM.match(name) else None
+                return None if tensor_certainty(node) is None else True
+            return mask_certainty(owner) if _FORM.match(name) else None
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(str(name))):
             if _NO_MASK.match(name.lower()):
                 return None
             return True if _MASK.match(name.lower()) else False if _MAYBE_MASK.match(name.lower()) else None
         case ast.Subscript(value, _):
-            return mask(value)
+            return mask_certainty(value)
     return None
 
 

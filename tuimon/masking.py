@@ -18,7 +18,7 @@ _SECRET_ENDS = (
     *((kind, "key") for kind in ("api", "access", "secret", "private", "auth", "account", "encryption", "signing")),
 )
 #: A token of a language model, not of an account, when one of these stands before it: ``--eos-token``.
-_OF_TEXT = frozenset(
+_TOKEN_WORDS = frozenset(
     (
         *("bos", "eos", "bot", "eot", "pad", "unk", "sep", "cls", "mask", "special", "image", "audio", "video"),
         *("start", "end", "stop", "first", "last", "new", "next", "prefix", "suffix", "decoder"),
@@ -72,7 +72,7 @@ def is_secret(name: str) -> bool:
 
 
 def _is_of_text(parts: list[str]) -> bool:
-    return parts[-1] == "token" and not _OF_TEXT.isdisjoint(parts[:-1])
+    return parts[-1] == "token" and not _TOKEN_WORDS.isdisjoint(parts[:-1])
 
 
 def _is_flag(word: str) -> bool:

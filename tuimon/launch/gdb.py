@@ -75,7 +75,7 @@ PROCESSORS = {
 }
 _MACHINE = platform.machine()
 #: The functions that it calls, in the order of ``struct request``.
-OF_PYTHON = (
+PYTHON_FUNCTIONS = (
     "PyThread_start_new_thread",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
@@ -83,7 +83,7 @@ OF_PYTHON = (
     "PyGILState_Release",
     "PyRun_SimpleString",
 )
-OF_C_LIBRARY = ("access", "usleep")
+C_FUNCTIONS = ("access", "usleep")
 #: Functions of the interpreter in which a thread cannot hold the lock of the pending calls: they take no lock and call
 #: nothing that does while it is theirs. A loop of pure Python spends 30 % in them.
 HARMLESS = """
@@ -107,7 +107,7 @@ def pending_call_page(functions: Mapping[str, int], path: str, statement: str) -
 
     Raises CannotInject.
     """
-    table = struct.pack("<8Q", *(functions[name] for name in (*OF_PYTHON, *OF_C_LIBRARY)))
+    table = struct.pack("<8Q", *(functions[name] for name in (*PYTHON_FUNCTIONS, *C_FUNCTIONS)))
     waited_for = path.encode("utf-8", "surrogateescape")
     content = PROCESSORS[_MACHINE].content.ljust(REQUEST, b"\0") + table + waited_for.ljust(_PATH_BYTES, b"\0")
     content += statement.encode() + b"\0"
@@ -236,14 +236,14 @@ def _write(path: str, content: bytes) -> None:
 
 def functions_for(target: Target) -> dict[str, Function]:
     """The functions of the process that are called, and the harmless ones. Raises CannotInject if one is missing."""
-    needed = ("Py_AddPendingCall", *OF_PYTHON)
+    needed = ("Py_AddPendingCall", *PYTHON_FUNCTIONS)
     python = find_functions(target.python_file, target.python, (*needed, *HARMLESS.split()))
     if not all(name in python for name in needed):
         raise CannotInject(
             f"the Python of process {target.pid} exports none of its functions (linked statically, without symbols)",
             RUN_INSTEAD,
         )
-    needed_too = ("mmap", *OF_C_LIBRARY)
+    needed_too = ("mmap", *C_FUNCTIONS)
     c_library: dict[str, Function] = {}
     for path in {part.path for part in target.c_library}:
         c_library |= find_functions(
@@ -284,7 +284,7 @@ def script_for(target: Target, functions: Mapping[str, Function], page: str, reg
         mmap=hex(functions["mmap"].start),
         add_call=hex(functions["Py_AddPendingCall"].start),
         first=int.from_bytes(processor.content[:8], "little"),
-        start=functions[OF_PYTHON[0]].start,
+        start=functions[PYTHON_FUNCTIONS[0]].start,
         entry=processor.entry,
         request=REQUEST,
     )

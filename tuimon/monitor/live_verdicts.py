@@ -19,10 +19,10 @@ from tuimon.sources.window_lengths import LONGEST_S
 
 EVERY_S = 1.0
 #: Rules about ranks that wait for each other.
-_OF_RANKS = ("straggler_rank", "comm_bound")
+_RANK_RULES = ("straggler_rank", "comm_bound")
 
 #: Rules about a line, and the calls there that are worth counting.
-_OF_LINES = ("sync_point", "transfer_bound", "side_work")
+_LINE_RULES = ("sync_point", "transfer_bound", "side_work")
 _CALL = re.compile(r"\.(?:item|tolist|numpy|cpu|cuda|to|copy_|nonzero|synchronize)\(")
 
 
@@ -59,17 +59,17 @@ class LiveVerdicts:
             chosen = session.chosen or late
             self._table.sampled_first = chosen if isinstance(chosen, int) else None
             self._table.focus = frozenset(pid for pid in (late, session.trainer()) if isinstance(pid, int))
-            waits = any(finding.rule in _OF_RANKS for finding in findings)
+            waits = any(finding.rule in _RANK_RULES for finding in findings)
             self._table.wants_collectives = frozenset(session.group_of(session.trainer()) if waits else ())
-            self._table.wants_calls = self._counted(findings)
+            self._table.wants_calls = self._calls_to_count(findings)
             self._table.suspicion = suspicion(session)
         self._every_s = max(EVERY_S, min(LONGEST_S, len(session.trainers()) / RANKS_EACH_S))
         return findings
 
-    def _counted(self, findings: Sequence[Finding]) -> dict[int, int]:
+    def _calls_to_count(self, findings: Sequence[Finding]) -> dict[int, int]:
         """The process whose calls are to be counted, with the updates in its step."""
         focus = self.verdicts.session.over("recent").focus
-        blamed = (each for each in findings if each.rule in _OF_LINES and each.severity != "benign")
+        blamed = (each for each in findings if each.rule in _LINE_RULES and each.severity != "benign")
         is_needed = any(_CALL.search(place.source) for each in blamed for place in each.where)
         if not is_needed or not focus.is_marked or not focus.stats.total:
             return {}

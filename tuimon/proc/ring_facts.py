@@ -128,14 +128,14 @@ class RingFacts(Struct, frozen=True, gc=False):
 _OWN = ("t", "pid", "ppid", "start_unix_s", "command", "role", "markers", "markers_reason", "omp_num_threads", "ended")
 #: The facts that are not of the expected type.
 _STACKS = ("of_process", "raised_in", "loop")
-_OF_PROCESS = {each.name: each.type for each in msgspec.structs.fields(Process) if each.name not in _OWN}
+_PROCESS_FIELDS = {each.name: each.type for each in msgspec.structs.fields(Process) if each.name not in _OWN}
 _OTHERS = {each.name: each.type for each in msgspec.structs.fields(RingFacts) if each.name not in _STACKS}
 
 
 def ring_facts(meta: Mapping[str, object]) -> RingFacts:
     """The facts in ``RingReader.meta()``."""
     raised_in, loop = reported_frames(meta.get("raised_in"), "frames"), loop_stacks(meta.get("loop"))
-    return RingFacts(_known(meta, _OF_PROCESS), raised_in=raised_in, loop=loop, **_known(meta, _OTHERS))
+    return RingFacts(_known(meta, _PROCESS_FIELDS), raised_in=raised_in, loop=loop, **_known(meta, _OTHERS))
 
 
 def _known(meta: Mapping[str, object], types: Mapping[str, Any]) -> dict[str, Any]:

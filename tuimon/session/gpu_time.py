@@ -80,7 +80,7 @@ class GpuTimeRow(NamedTuple):
 
 
 #: Most exchanges held, latest and over the run (joining those of 64 ranks takes 2 ms each time rules judge).
-_RECENT, _OF_RUN = 64, 512
+_RECENT_EXCHANGES, _RUN_EXCHANGES = 64, 512
 #: Recent figures cover the last 30 s, or this many steps if these take longer.
 _STEPS = 8
 
@@ -142,7 +142,7 @@ class DeviceTimes:
         self.times = Series(_Times, FEW_ROWS, {"lead_error_us": latest})
         # by phase: its time, how much of that the GPU was certainly idle, and how much more it may have been
         self._phases = KeyNumbers[str](3, len(STEP_PHASES))
-        self._exchanges = ThinnedRows(TimedExchange, _RECENT, _OF_RUN)
+        self._exchanges = ThinnedRows(TimedExchange, _RECENT_EXCHANGES, _RUN_EXCHANGES)
         self._leads: dict[str, Series[_Leads]] = {}
 
     def add_window(self, record: GpuTime) -> None:
@@ -209,7 +209,7 @@ class DeviceTimes:
     @property
     def step_s(self) -> float:
         """The mean step in the latest window that has steps; 0 if none has."""
-        found = next((row for row in reversed(self.times.rows(last=_RECENT)) if row.steps), None)
+        found = next((row for row in reversed(self.times.rows(last=_RECENT_EXCHANGES)) if row.steps), None)
         return found.total_ns / found.steps / 1e9 if found is not None else 0.0
 
 

@@ -133,7 +133,7 @@ _MIN_ENERGY_S = 5.0
 #: Least share of the multiprocessors that a kernel keeps busy: one of 200, more than any GPU has.
 _ONE_SM = 1 / 200
 #: Counters of a GPU's parts (GPM).
-_OF_PARTS = ("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")
+_PART_COUNTERS = ("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")
 #: Longest time since the record before that a record can cover (s): the longest ``--interval`` is 60 s.
 _LONGEST_S = 90.0
 
@@ -149,7 +149,7 @@ def _without_dead_counters(record: Gpu) -> Gpu:
     if used is None or active is None:
         return record
     if active < _ONE_SM * used:
-        return structs.replace(record, **dict.fromkeys(_OF_PARTS))
+        return structs.replace(record, **dict.fromkeys(_PART_COUNTERS))
     if not used and active >= TINY:
         return structs.replace(record, util_ratio=None, util_samples=[])
     return record

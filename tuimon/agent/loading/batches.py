@@ -43,9 +43,9 @@ _ROWS, ROWS_BYTES = 64, 1 << 15
 #: Whole numbers by their size in bytes, as ``array`` names them.
 _WHOLE = {1: "b", 4: "i", 8: "q"}
 #: The iterators that torch's samplers go through.
-_OF_INDICES: Tuple[type, ...] = (type(iter([])), type(iter(range(0))))
+_INDEX_ITERATORS: Tuple[type, ...] = (type(iter([])), type(iter(range(0))))
 #: Types that hold these: generators (before Python 3.11 by their frames), variables of comprehensions; tried in turn.
-_HOLDERS = (GeneratorType, FrameType, *_OF_INDICES, CellType)
+_HOLDERS = (GeneratorType, FrameType, *_INDEX_ITERATORS, CellType)
 
 #: For each sampler: the number of batches that it gives in an epoch.
 epoch_lengths = ByObject()
@@ -256,9 +256,9 @@ def _indices(sampler: Any, iterator: Any) -> Optional[int]:
         return number
     for _ in range(_LEVELS):
         kind = type(iterator)
-        if kind in _OF_INDICES:
+        if kind in _INDEX_ITERATORS:
             source = iterator.__reduce__()[1][0]  # from Python 3.12 on only what is left of a range
-            return (source.stop if kind is _OF_INDICES[1] else len(source)) or None  # 0: it is at its end
+            return (source.stop if kind is _INDEX_ITERATORS[1] else len(source)) or None  # 0: it is at its end
         held = gc.get_referents(iterator)
         iterator = next((each for kind in _HOLDERS for each in held if type(each) is kind), None)
     return None

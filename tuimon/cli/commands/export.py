@@ -28,7 +28,7 @@ In a folder the logs of all nodes of a run are one: in Perfetto each rank is a p
 rank and node; collapsed adds up all of them. Seconds count from the beginning of the log."""
 
 #: Formats made of stack samples: only these have phases and roles.
-_OF_STACKS = ("speedscope", "collapsed")
+_STACK_FORMATS = ("speedscope", "collapsed")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -63,10 +63,10 @@ def main(argv: Sequence[str]) -> int:
         )
     log = choose(parsed.log, parsed.run)
     selection = Selection(parsed.phase, parsed.role, parsed.from_s, parsed.until_s)
-    if parsed.to not in _OF_STACKS and (selection.phase or selection.role):
+    if parsed.to not in _STACK_FORMATS and (selection.phase or selection.role):
         raise UsageError(
             f"{parsed.to} holds no stack samples: --phase and --role select nothing in it",
-            f"Use them with --to {' or --to '.join(_OF_STACKS)}",
+            f"Use them with --to {' or --to '.join(_STACK_FORMATS)}",
         )
     if selection.from_s > selection.until_s:
         raise UsageError(f"--from {selection.from_s:g} lies after --until {selection.until_s:g}")

@@ -29,8 +29,8 @@ from tuimon.session.tables import cached_query
 from tuimon.threshold import MIN_SAMPLES, NEARLY_ALL
 
 #: Activities in torch, and the kinds of libraries that run in these.
-_IN_TORCH: tuple[Activity, ...] = ("torch", "sync", "transfer")
-_OF_TORCH: tuple[CodeKind, ...] = ("torch", "math", "pool", "driver", "jit")
+_TORCH_ACTIVITIES: tuple[Activity, ...] = ("torch", "sync", "transfer")
+_TORCH_KINDS: tuple[CodeKind, ...] = ("torch", "math", "pool", "driver", "jit")
 
 
 class Evidence(ProcessEvidence, frozen=True, dict=True):
@@ -87,9 +87,9 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         """
         use, between = NativeUse.joined(row.native for row in self.computing), self.samples.where(phase=DIVIDED)
         found, ours = use.within(phases), between.where(phase=phases).total
-        others = between.where(phase=tuple({*DIVIDED} - {*phases}), doing=_IN_TORCH).total
+        others = between.where(phase=tuple({*DIVIDED} - {*phases}), doing=_TORCH_ACTIVITIES).total
         if ours and ours >= NEARLY_ALL * (between.total - others):
-            found.update(use.within((BETWEEN,)).without(*_OF_TORCH, part=others / between.total))
+            found.update(use.within((BETWEEN,)).without(*_TORCH_KINDS, part=others / between.total))
         return found if found.total() >= MIN_SAMPLES else NativeUse()
 
     def hottest_in(self, phase: str) -> HotLine | None:

@@ -27,7 +27,7 @@ _PAIR = re.compile(r"(?P<title>.*?)(?: \((?P<cause>\w+)\))?")
 _FENCED = re.compile(r"```(?P<language>\w+) (?P<when>before|after)\n(?P<code>.*?)\n```", re.DOTALL)
 _CAUSE = re.compile(r"`(?P<name>\w+)`: (?P<text>.*)")
 #: The modules whose thresholds pages list, if a rule's code leads to them by name.
-_OF_RULES = ("tuimon.diagnosis.rule", "tuimon.diagnosis.evidence")
+_RULE_MODULES = ("tuimon.diagnosis.rule", "tuimon.diagnosis.evidence")
 _LINK = re.compile(r"(?P<text>.*): (?P<url>https://\S+)")
 
 
@@ -144,7 +144,7 @@ def thresholds_of(rule: Rule) -> Iterator[Threshold]:
             for function in (value, *(part for row in rows for part in row)):
                 is_function = isinstance(function, FunctionType)
                 home, name = (function.__module__, function.__name__) if is_function else (module, used)
-                if (home, name) not in reached and home.startswith(_OF_RULES):
+                if (home, name) not in reached and home.startswith(_RULE_MODULES):
                     reached.append((home, name))
     for need in rule.needs:
         yield from need.thresholds

@@ -22,8 +22,8 @@ from tuimon.interval import Interval
 from tuimon.text import duration_text, ms_text, percent
 from tuimon.threshold import HOLD_S
 
-_LOOK = "look for what grows with every step: lists of losses, graphs that are kept (detach them), logs"
-_MEANT = (
+_FIND_GROWTH = "look for what grows with every step: lists of losses, graphs that are kept (detach them), logs"
+_CHECK_INTENT = (
     "check that episodes, sequences or batches are meant to grow; if not, limit what each step works through,"
     " such as a memory bank, a cache or kept states"
 )
@@ -54,7 +54,7 @@ def warmup(evidence: Evidence) -> Finding | None:
 # -- steps that grow longer
 
 
-class _Longer(NamedTuple):
+class _Slowdown(NamedTuple):
     """Two levels of a run, the later one with longer steps, and how a finding words that."""
 
     grown: Grown
@@ -74,12 +74,12 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     Only by their own work: waits for cores that others take do not count.
     """
     course = evidence.course
-    found = _longer(course)
+    found = _slowdown(course)
     if found is None:
         return None
     grown, together = found.grown, course.does_more_work(found.grown) if found.is_fault else ""
     if together:
-        found = found._replace(cause="more_work", action=_MEANT)
+        found = found._replace(cause="more_work", action=_CHECK_INTENT)
     hot, phase = evidence.hottest_in(grown.phase), grown.of(grown.phase)
     place = course.place(grown) or (hot.place if hot is not None else None)
     if found.cause is None:
@@ -113,19 +113,19 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     )
 
 
-def _longer(course: CourseEvidence) -> _Longer | None:
+def _slowdown(course: CourseEvidence) -> _Slowdown | None:
     """The growth: steady, in one jump, or since the best hour of the run."""
     grown, works_ms = course.grown, [row.work_ms or 0.0 for row in course.rows]
     if grown is not None and grown.step.now_ms >= DRIFT_RATIO * grown.step.before_ms and is_drift(works_ms):
-        return _Longer(grown, "at first", _LOOK)
+        return _Slowdown(grown, "at first", _FIND_GROWTH)
     if (jump := course.jump) is not None:
         since = f"before step {int(jump.now.rows[0].first_step):,} ({duration_text(course.seconds_in(jump.now))} in)"
         action = "check what changed then: the data, the length of sequences, a schedule, a clock limit"
-        return _Longer(jump, since, action, "jump")
+        return _Slowdown(jump, since, action, "jump")
     if (slower := course.slower_hour) is not None:
         ended = duration_text(slower.now.span.end_s - slower.before.span.end_s)
         action = "check what has changed since then: what grows with the steps, other programs, clocks, the file system"
-        return _Longer(slower, f"in the best hour, which ended {ended} ago", action, "slower_hour")
+        return _Slowdown(slower, f"in the best hour, which ended {ended} ago", action, "slower_hour")
     return None
 
 

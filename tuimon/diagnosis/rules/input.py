@@ -239,7 +239,7 @@ def _workers_collate(f: Facts) -> Reason:
 @_cause("slow_item", _is_of_workers, lambda f: f.workers.crowd_cores)
 def _crowded_workers(f: Facts) -> Reason:
     f, threads = f.blaming_workers(), f"{f.workers.threads:.0f} threads in each"
-    clause = f": {f.they_are} {f.busy} busy, with {threads} that wait for {f.evidence.cores} cores{f.in_library}"
+    clause = f": {f.workers_are} {f.busy} busy, with {threads} that wait for {f.evidence.cores} cores{f.in_library}"
     return Reason(f, clause, [f.fix(ONE_THREAD), f.cheaper()], keeps_order=True, severity="critical")
 
 
@@ -263,16 +263,16 @@ def _saturated_workers(f: Facts) -> Reason:
         more += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
     if f.wait == "lock":  # more workers would wait for it as well; without it all make batches at once, not in turn
         fix = f.fix(f.cheaper_text, "items", 1.0 / workers.number)
-        return Reason(f, f": {f.they_are} {do}{f.in_library}", [fix], keeps_order=workers.waiting)
+        return Reason(f, f": {f.workers_are} {do}{f.in_library}", [fix], keeps_order=workers.waiting)
     fixes = [f.with_workers(more), f.cheaper()]
-    return Reason(f, f": {f.they_are} {do}{f.in_library}", fixes, keeps_order=workers.waiting)
+    return Reason(f, f": {f.workers_are} {do}{f.in_library}", fixes, keeps_order=workers.waiting)
 
 
 @_cause("slow_item", _is_of_workers)
 def _busy_workers(f: Facts) -> Reason:
     f = f.blaming_workers()
     fix = f.cheaper(f": all {f.evidence.cores} cores are busy, so more workers would need more cores")
-    return Reason(f, f": {f.they_are} {f.busy} busy{f.in_library}", [fix])
+    return Reason(f, f": {f.workers_are} {f.busy} busy{f.in_library}", [fix])
 
 
 @_cause(None, when=lambda f: f.workers.gone)

@@ -121,7 +121,7 @@ class Facts(Struct, frozen=True, dict=True):
         return in_library(self.hot, self.known)
 
     @property
-    def they_are(self) -> str:
+    def workers_are(self) -> str:
         number = self.workers.number
         return {1: "the worker is", 2: "both workers are"}.get(number, f"all {number} workers are")
 

@@ -31,7 +31,7 @@ from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
 SideWorkKind = Literal["checkpoint", "network"]
 #: Calls that training makes at every update in addition to the optimizer's step; they cannot be made less often. (A
 #: user function has frames of its own.)
-_OF_UPDATE = re.compile(
+_UPDATE_CALLS = re.compile(
     r"\b(?:(?:aggregate|all_?reduce|average|centrali[sz]e|clip|combine|jac_to|normali[sz]e|project|reduce|scale|sync|zero)_?"
     r"\w*grad\w*|unscale_)\s*\("
 )
@@ -320,7 +320,7 @@ class _Update:
         Users cannot make ``Trainer.train()`` do its work around each update less often, such as asking the schedule for
         the learning rate. Its other calls, such as a logger, are side work.
         """
-        if any((f.file, f.line) in self._lines or _OF_UPDATE.search(f.text) for f in user_path(row)[-1:]):
+        if any((f.file, f.line) in self._lines or _UPDATE_CALLS.search(f.text) for f in user_path(row)[-1:]):
             return True
         library = library_place(row.node)
         return library is not None and library.code in self._functions

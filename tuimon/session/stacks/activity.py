@@ -37,7 +37,7 @@ Activity = Wait | Literal["transfer", "torch", "compile", "import", "python"]
 #: Activities during which a thread does not hold the GIL.
 WAITS: frozenset[Activity] = frozenset(get_args(Wait))
 #: Waits for other processes, even if a thread of this process hands over their messages.
-_OF_PROCESSES = ("message", "child")
+_PROCESS_WAITS = ("message", "child")
 #: Waits for others in the program, or for work.
 FOR_OTHERS: frozenset[Activity] = frozenset(("idle", "lock", "thread", "message"))
 
@@ -177,7 +177,7 @@ def _waits(stack: Sequence[Frame], called: Sequence[Frame], at: Activity) -> Act
     if at == "lock" or _enters_lock(stack):
         return "lock"
     kinds = (_wait(frame.file, frame.function) for frame in reversed(called))
-    return next((kind for kind in kinds if kind in _OF_PROCESSES), at)
+    return next((kind for kind in kinds if kind in _PROCESS_WAITS), at)
 
 
 def standing_activity(stack: Sequence[Frame]) -> Activity:

@@ -43,7 +43,7 @@ Fact = Literal["markers", "loader", "optimizer", "evaluation", "steps", "trainin
 #: In an update: more than 1 in 9 of the place's samples, and more than 1 in 64 of all samples in updates.
 #: In another boundary: more than 1 in 9, or more than one and 1 in 64, of the place's or of the boundary's samples,
 #: whichever are more.
-_OF_PLACE, _OF_ALIKE = 9, 64
+_ONE_IN_PLACE, _ONE_IN_BOUNDARY = 9, 64
 #: If no sample runs a module, the user's lines before the backward call are the forward pass (of a model without
 #: modules), once this many samples are outside every boundary; with fewer they may be data as well. A forward pass in
 #: modules that takes 2 % of the samples is missed by 150 of them in 5 of 100 cases: 0.98**150.
@@ -228,10 +228,10 @@ class Loop:
         found = set[tuple[Position, str]]()
         for (at, kind), n in inside.items():
             if kind in self._ends:
-                is_few = n * _OF_PLACE <= there[at] or n * _OF_ALIKE <= alike[kind]
+                is_few = n * _ONE_IN_PLACE <= there[at] or n * _ONE_IN_BOUNDARY <= alike[kind]
             else:  # an evaluation may fetch for a small part of its time
                 most = alike[kind] if kind == "data" else max(there[at], alike[kind])
-                is_few = max(n * _OF_PLACE, (n - 1) * _OF_ALIKE) <= most
+                is_few = max(n * _ONE_IN_PLACE, (n - 1) * _ONE_IN_BOUNDARY) <= most
             if kind != "rest" and is_few and n <= MOST * alike[kind]:
                 found.add((at, kind))
         return found

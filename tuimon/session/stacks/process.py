@@ -140,7 +140,7 @@ class Windows:
 
 
 #: Phases of boundaries that show a training loop; programs run a model after it, too.
-_OF_LOOP = {*TRAINING_PHASES, "data"}
+_LOOP_PHASES = {*TRAINING_PHASES, "data"}
 #: The last 30 s.
 RECENT = Span(last_s=WINDOW_S)
 
@@ -182,7 +182,7 @@ class ProcessStacks:
             self._find_steps(window, record.cycles)
         is_of_loop, own = self._windows.add(window), window.counts.get(self.tid, {})
         if is_of_loop and "markers" not in self._facts:
-            of_loop = _OF_LOOP | {"forward"} if self.forward_only else _OF_LOOP
+            of_loop = _LOOP_PHASES | {"forward"} if self.forward_only else _LOOP_PHASES
             shown = sum(count for node, count in own.items() if node.boundary in of_loop)
             self._windows.add_unmarked(window, sum(own.values()), shown)
         self._turn += 1

@@ -77,7 +77,7 @@ _LOST = 0
 #: After these, the step under way is not timed by the GPU's clock.
 _INTERRUPT_GPU = layout.GAPS | {layout.PROFILER_ON, layout.PROFILER_OFF, layout.LOOP_LEFT}
 #: Boundaries that are of interest to a loader: its fetches, and what uses their batches.
-_OF_BATCHES = frozenset((layout.FETCH_END, layout.ITER_END, layout.BACKWARD_BEGIN))
+_BATCH_MARKERS = frozenset((layout.FETCH_END, layout.ITER_END, layout.BACKWARD_BEGIN))
 #: A marker whose time is further ahead of the moment of reading is damaged, and would hold up the markers behind it.
 _AHEAD_NS = 1_000_000_000
 #: If a stop was not itself seen, markers may be dated this long after its beginning, or before its end.
@@ -229,7 +229,7 @@ class RingFollower:
                 phases.append((stretch.begin_ns, time_ns, "eval" if stretch.evaluated else stretch.label))
             if loop.ranges.open or loop.ranges.awaiting:
                 loop.ranges.add_stretch(stretch)
-            if kind in _OF_BATCHES:
+            if kind in _BATCH_MARKERS:
                 loaders.add_stretch(stretch, loop.steps)
             if (gpu.active or flag >= FIRST_EVENT) and not loop.steps.is_slowed:
                 gpu.add_stretch(stretch, tid)

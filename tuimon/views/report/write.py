@@ -61,7 +61,19 @@ MAX_BYTES = 6000
 #: Rows kept of each list, fewer until the size fits; lists and structs that are never cut; fields kept of a rank.
 _ROWS = (16, 8, 4, 2, 1, 0)
 _WHOLE = frozenset(("command", "evidence", "facts", "findings", "median_ms", "notices", "parts", "phases", "steps"))
-_OF_RANK = ("pid", "host", "rank", "world_size", "markers", "gpus", "steps", "state", "late_ms", "wait_ms", "training")
+_RANK_FIELDS = (
+    "pid",
+    "host",
+    "rank",
+    "world_size",
+    "markers",
+    "gpus",
+    "steps",
+    "state",
+    "late_ms",
+    "wait_ms",
+    "training",
+)
 
 
 def as_json(reports: Sequence[Report], *, is_brief: bool = False) -> str:
@@ -78,7 +90,9 @@ def brief(report: Report) -> dict[str, Any]:  # Any: JSON
     """
     ordered = structs.replace(report, gpus=[], cost=None, ranks=sorted(report.ranks, key=lambda rank: rank.trouble))
     whole = _rounded(ordered)
-    whole["ranks"] = [{key: rank[key] for key in _OF_RANK if key in rank} | {"phases": []} for rank in whole["ranks"]]
+    whole["ranks"] = [
+        {key: rank[key] for key in _RANK_FIELDS if key in rank} | {"phases": []} for rank in whole["ranks"]
+    ]
     for most in _ROWS:
         left_out: Counter[str] = Counter()
         shown: dict[str, Any] = _cut(whole, "", most, left_out) | ({"left_out": left_out} if left_out else {})

@@ -57,7 +57,7 @@ class AppOutcome(NamedTuple):
     terminal_lost: bool = False
 
 
-def what_goes_on(monitor: Monitor) -> str | None:
+def closing_line(monitor: Monitor) -> str | None:
     """The closing line about a training that was launched here and has not ended; None without one."""
     if monitor.launched is None or monitor.ended:
         return None
@@ -141,7 +141,7 @@ class TuimonApp(TerminalApp[AppOutcome]):
         if self._signals.hung_up:
             self.leave_lost_terminal()
         elif self._signals.ended_by is not None:
-            self.exit(AppOutcome(128 + self._signals.ended_by, what_goes_on(self.monitor)))
+            self.exit(AppOutcome(128 + self._signals.ended_by, closing_line(self.monitor)))
 
     async def action_leave(self) -> None:
         """Leave the app; while a launched run goes on, open the quit dialog."""
@@ -152,7 +152,7 @@ class TuimonApp(TerminalApp[AppOutcome]):
 
             def chosen(choice: Choice | None) -> None:
                 if choice == "leave":
-                    self.exit(AppOutcome(0, what_goes_on(monitor)))
+                    self.exit(AppOutcome(0, closing_line(monitor)))
                 elif choice == "ended":
                     self.exit(self._end_of_run())
 
@@ -413,7 +413,7 @@ def run_app(
     if is_terminal_lost(app):
         return AppOutcome(128 + signal.SIGHUP, terminal_lost=True)
     # without a result the app failed; Textual has shown why, and the run is not harmed
-    return leave or AppOutcome(app.return_code or 1, what_goes_on(monitor))
+    return leave or AppOutcome(app.return_code or 1, closing_line(monitor))
 
 
 def is_terminal_lost(app: TuimonApp) -> bool:

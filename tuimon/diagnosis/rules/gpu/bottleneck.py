@@ -202,7 +202,7 @@ def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
 
 
 _HALF = {"float16", "bfloat16"}
-_OF_CUDNN = "torch.backends.cudnn.allow_tf32 = True"
+_CUDNN_TF32 = "torch.backends.cudnn.allow_tf32 = True"
 LITTLE_POWER = Threshold(
     0.30,
     "part of its power limit below which a busy GPU at full clock most likely uses few of its SMs",
@@ -353,7 +353,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     tensor, products = means.tensor_ratio, _products(evidence, gpu, means)
     if tensor is None or tensor >= TINY * products.high or (means.dram_ratio or 0.0) >= MOST:
         return None
-    off = {"torch.set_float32_matmul_precision('high')": not process.tf32, _OF_CUDNN: process.cudnn_tf32 is False}
+    off = {"torch.set_float32_matmul_precision('high')": not process.tf32, _CUDNN_TF32: process.cudnn_tf32 is False}
     if not any(off.values()) or any(used and "float32" not in used for used in types):
         return None  # its products use tensor cores: there are next to none
     gone = Interval(products.low * HALF - gpu.idle.high, products.high)

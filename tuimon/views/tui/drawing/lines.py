@@ -33,7 +33,7 @@ def shown_columns(*columns: Column[Row]) -> list[Column[Row]]:
     return [each for each in columns if each.width > 0]
 
 
-def that_fit(wanted: Mapping[str, int], room: int) -> tuple[dict[str, int], int]:
+def fitting_widths(wanted: Mapping[str, int], room: int) -> tuple[dict[str, int], int]:
     """Widths of columns, the most important first: 0 for those that do not fit; and the room that is left."""
     widths = {}
     for name, width in wanted.items():

@@ -25,13 +25,13 @@ from tuimon.views.tui.drawing.lines import (
     clip,
     clipped,
     column,
+    fitting_widths,
     head_line,
     line,
     line_width,
     row_line,
     shown_columns,
     text_of,
-    that_fit,
 )
 from tuimon.views.tui.panes.gpu_card import (
     GpuView,
@@ -298,7 +298,7 @@ def _table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
     most = max(width // 4, 10)
     notes = min(max(line_width(trouble_of(view.gpu, most)) for view in views), most)
     room = width - 2 - names - _UTIL - _MIN_CHART - (notes + GAP) * bool(notes)
-    shown, room = that_fit({name: _FIGURES[name][0] + GAP for name in _IMPORTANCE if name in known}, room)
+    shown, room = fitting_widths({name: _FIGURES[name][0] + GAP for name in _IMPORTANCE if name in known}, room)
     plot = min(room + _MIN_CHART, _MAX_CHART)
 
     def figure(name: str) -> Column[GpuView]:

@@ -26,13 +26,13 @@ from tuimon.views.tui.drawing.lines import (
     Line,
     Span,
     clip,
+    fitting_widths,
     head_line,
     justified,
     line,
     padded,
     row_line,
     shown_columns,
-    that_fit,
 )
 from tuimon.views.tui.drawing.moving import MovingPane, Rows, scrolled
 
@@ -88,7 +88,7 @@ def rank_columns(
     wanted = _wanted(rows)
     if late is None:
         wanted |= {"step": 0, "memory": 0}
-    shown, room = that_fit(wanted, room)
+    shown, room = fitting_widths(wanted, room)
     more = max(0, min(room // 3, _MAX_BAR - _MIN_BAR))
     bar, course = _MIN_BAR + more, late or {}
     longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
@@ -123,7 +123,7 @@ def training_columns(rows: Sequence[TrainingRow], width: int) -> list[Column[Tra
     """The columns of trainings side by side that fit."""
     room = width - _RANK - 2 - _MIN_COMMAND - GAP - _MIN_AT
     more = {"ranks": 7 * any(row.ranks > 1 for row in rows), "pid": 9, "steps": 10}
-    shown, room = that_fit(_wanted(rows) | more, room)
+    shown, room = fitting_widths(_wanted(rows) | more, room)
     command = _MIN_COMMAND + min(max(0, room // 2), _MAX_COMMAND - _MIN_COMMAND)
     rest = _MIN_AT + room - (command - _MIN_COMMAND)
 

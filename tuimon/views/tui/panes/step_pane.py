@@ -29,13 +29,13 @@ from tuimon.views.tui.drawing.lines import (
     clip,
     clipped,
     column,
+    fitting_widths,
     head_line,
     justified,
     line,
     notes_lines,
     row_line,
     shown_columns,
-    that_fit,
 )
 from tuimon.views.tui.panes.ranks_pane import WAIT, by_lateness, ranks_lines
 from tuimon.views.tui.panes.threads_pane import hot_lines
@@ -77,7 +77,7 @@ def phase_rows(state: StepState, ranges: Sequence[RangeRow], width: int, *, with
     error = any(_error(phase) for phase in phases) and not on_gpu
     room = width - NAME - _MS - _SHARE - _MIN_BAR
     wanted = {"other": _MS * (gpu_ms > 0.0), "error": _ERROR * error, "idle": _IDLE * (gpu_ms > 0.0 and not on_gpu)}
-    shown, room = that_fit(wanted, room)
+    shown, room = fitting_widths(wanted, room)
     bar_cells = max(room + _MIN_BAR, 0)
 
     def share(phase: Phase) -> float:

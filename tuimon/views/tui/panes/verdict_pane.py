@@ -111,7 +111,7 @@ def verdict_lines(verdict: Verdict, width: int, *, wraps: bool = True) -> list[L
     room = width - 4  # a space and the bar at the left, a space at the right
     block = _block(verdict, room, wraps=wraps)
     head = line((block.name, f"{block.role} bold"), "  " * bool(block.headline))
-    headline, more = in_two(block.headline, room - line_width(head), room, wraps=wraps or not block.where)
+    headline, more = split_in_two(block.headline, room - line_width(head), room, wraps=wraps or not block.where)
     lines = [(*head, Span(headline, "strong")), *([line((more, "strong"))] if more else [])]
     lines += [block.where] if block.where else []
     lines += [BLANK] * (ROWS - len(lines) - max(len(block.fix), 1)) + [*block.fix]
@@ -123,7 +123,7 @@ def verdict_lines(verdict: Verdict, width: int, *, wraps: bool = True) -> list[L
     return rows
 
 
-def in_two(text: str, first: int, second: int, *, wraps: bool) -> tuple[str, str]:
+def split_in_two(text: str, first: int, second: int, *, wraps: bool) -> tuple[str, str]:
     """``text`` in one row of ``first`` cells and, if it ``wraps``, a further one of ``second``; cut behind a word.
 
     The first row ends with a clause where the second then holds the rest.
@@ -221,7 +221,7 @@ def fix_lines(first: Finding, others: int, width: int, *, wraps: bool) -> tuple[
         room = width - line_width(head) - line_width(right) - 2
         if room >= cell_len(action) or (right is short and room >= 2 * MIN_TEXT):
             break
-    action, more = in_two(action, room, width - line_width(head), wraps=wraps)
+    action, more = split_in_two(action, room, width - line_width(head), wraps=wraps)
     further = (line(" " * line_width(head), (more, "strong")),) if more else ()
     return (justified((*head, Span(action, "strong")), right, width), *further)
 
