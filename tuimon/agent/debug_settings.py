@@ -21,11 +21,15 @@ def of_environment(variable: Callable[[str], Optional[str]]) -> List[str]:
 
 
 def tracer() -> Optional[str]:
-    """The package whose profiler, debugger or coverage tool traces this thread; None if there is none."""
+    """The package whose profiler, debugger or coverage tool traces this thread; None if there is none.
+
+    Our own profile function, which counts the calls of two steps, does not count (``control/calls.py``).
+    """
     for seeing in (sys.gettrace(), sys.getprofile()):
         if seeing is not None:
-            module = getattr(seeing, "__module__", None) or type(seeing).__module__
-            return _package(str(module))
+            module = str(getattr(seeing, "__module__", None) or type(seeing).__module__)
+            if module.partition(".")[0] != __name__.partition(".")[0]:
+                return _package(module)
     monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.12 and later
     names = [monitoring.get_tool(number) for number in range(_TOOLS)] if monitoring is not None else []
     return next((_package(str(name)) for name in names if name is not None), None)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from tests.agent.programs import environment, fake_torch, python
+from tuimon.agent import debug_settings
 from tuimon.agent.process import gc_pauses
 from tuimon.agent.ring import layout
 from tuimon.proc.ring_facts import RingFacts, ring_facts
@@ -130,6 +133,14 @@ def test_a_program_under_a_module_of_pythons(options, tracer, tmp_path):
     env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
     done = python(*options, str(script), env=env, cwd=tmp_path)
     assert json.loads(done.stderr) == tracer
+
+
+def test_our_own_count_of_calls_is_no_tracer(monkeypatch):
+    counts = SimpleNamespace(__module__="tuimon.agent.control.calls")
+    monkeypatch.setattr(sys, "getprofile", lambda: counts)
+    assert debug_settings.tracer() is None
+    counts.__module__ = "cProfile"
+    assert debug_settings.tracer() == "cProfile"
 
 
 def test_it_is_said_once():
