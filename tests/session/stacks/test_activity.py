@@ -50,6 +50,8 @@ CALL = Frame(f"{TORCH}/_ops.py", 1279, "__call__")
         ((Frame(f"{LIB}/socket.py", 294, "accept"),), "idle"),
         ((MAIN, WAIT), "thread"),
         ((user("with self.slots:"), WAIT), "lock"),  # a semaphore is written in Python
+        ((MAIN, Frame(f"{LIB}/site-packages/filelock/_core/_acquire.py", 177, "_acquire_until")), "lock"),
+        ((MAIN, Frame(f"{LIB}/site-packages/filelock/_core/_lock.py", 90, "is_locked")), "python"),
         ((MAIN, Frame(f"{LIB}/concurrent/futures/_base.py", 451, "result"), WAIT), "thread"),
         ((MAIN, Frame(f"{LIB}/queue.py", 171, "get"), WAIT), "thread"),
         ((MAIN, Frame(f"{TORCH}/distributed/distributed_c10d.py", 2500, "all_reduce")), "ranks"),
@@ -136,6 +138,8 @@ def test_a_thread_that_does_not_move(stack, activity):
         ("x = x.to(device, non_blocking=True)", "transfer"),
         ("model.cuda()", "transfer"),
         ("lock.acquire()", "lock"),
+        ("fcntl.flock(file, fcntl.LOCK_EX)", "lock"),
+        ("fcntl.flock(file, fcntl.LOCK_UN)", "python"),
         ("thread.join()", "thread"),
         ("answer = pipe.recv()", "message"),
         ("for line in server.stdout:", "message"),

@@ -66,6 +66,7 @@ def _place(activity: Activity, file: str, function: str = "") -> _Rule:
 #: Frames in which nothing is computed: the activity, unless a caller names a more specific wait.
 _WAITS: tuple[_Rule, ...] = (
     _place("lock", r"(^|/)threading\.py$|multiprocessing/(queues|synchronize)\.py$", "acquire|__enter__"),
+    _place("lock", r"-packages/(fasteners|filelock|portalocker)/", r"_?acquire\w*|lock"),  # of files
     _place("thread", r"(^|/)threading\.py$", "wait|join|_wait_for_tstate_lock|wait_for"),
     _place("thread", r"(^|/)queue\.py$", "get|put|join"),
     _place("thread", r"concurrent/futures/", "result|wait|as_completed"),
@@ -114,7 +115,7 @@ _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("sync", re.compile(r"\.(?:item|tolist|nonzero|synchronize|masked_select)\(|\.cpu\(|\.numpy\(|\.to\(['\"]cpu")),
     ("sync", re.compile(r"\btorch\.(?:nonzero|unique|masked_select|isnan\(.*\)\.any|equal|allclose)\(")),
     ("transfer", re.compile(r"\.(?:to|cuda|pin_memory)\(|\.copy_\(")),
-    ("lock", re.compile(r"\.acquire\(\s*(?:timeout=)?[\d.]*\s*\)|\bwith [\w.]*lock\b")),
+    ("lock", re.compile(r"\.acquire\(\s*(?:timeout=)?[\d.]*\s*\)|\bwith [\w.]*lock\b|\b(?:flock|lockf)\((?!.*LOCK_UN)")),
     ("thread", re.compile(r"\.(?:join|wait)\(\s*(?:timeout=)?[\d.]*\s*\)")),
     ("io", re.compile(r"\bopen\(|\.(?:sendall|read|readlines?|write|flush|fsync)\(|\bImage\.open")),
     ("io", re.compile(r"\b(?:torch|np|numpy|pickle|json)\.(?:load|save|loadtxt|dump)\(|\bread_(?:csv|parquet)\(")),
