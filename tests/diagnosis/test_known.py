@@ -288,6 +288,10 @@ queries and calls for one item each
   + r = requests.get(url) | site/requests/api.py get
   - r = self.session.get(url) | site/requests/sessions.py get
   - x = self.cache.get(key)
+an event loop that waits for answers
+  + x = asyncio.run(batch(ids)) | python/asyncio/runners.py run | python/selectors.py select
+  + x = loop.run_until_complete(batch(ids)) | python/asyncio/base_events.py run_until_complete
+  - x = await store.get(i) | python/asyncio/streams.py readexactly
 listing folders
   + names = os.listdir(folder)
   + names = glob.glob(p) | python/glob.py glob

@@ -271,6 +271,11 @@ BELOW: Table = {
         r"/requests/api\.py |/urllib/request\.py |^ .*(?:\.(?:execute|fetch(?:one|all))|\blmdb\.open|\btxn\.get)\(",
         "ask for a batch at once, over one connection, session or client that stays open (with lmdb: readahead=False)",
     ),
+    "an event loop that waits for answers": (
+        r"/asyncio/runners\.py run |/asyncio/base_events\.py run_until_complete ",
+        "await all requests of a batch at once (asyncio.gather()), and those of the next batch in a thread, while this one"
+        " trains",
+    ),
     "listing folders": (r"/glob\.py |/os\.py _?walk |^ .*\bos\.(?:listdir|scandir)\(", "list them once"),
     "starting programs": (r"/subprocess\.py ", "use a library, or one program that keeps running"),
     "metrics computed in the loop": (

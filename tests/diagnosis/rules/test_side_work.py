@@ -12,6 +12,7 @@ from tests.session.records import (
     loop,
     native,
     one_process,
+    rank,
     reason_by_rule,
     session_of,
     stacks,
@@ -361,3 +362,15 @@ def test_side_work_that_reads_values_in_a_loop_says_how_often():
     assert "item_calls_per_step" not in found(QUARTER, *samples)["side_work"].evidence
     counted = StepCalls(t=9, pid=100, lines=[LineCalls("item", "train.py", 21, 40)])
     assert found(QUARTER, *samples, counted)["side_work"].evidence["item_calls_per_step"] == 40
+
+
+@pytest.mark.parametrize(("other", "alone"), [({"other": 60}, True), ({"eval": 60}, False)])
+def test_ranks_that_wait_for_one_that_evaluates_are_to_take_a_part_each(other, alone):
+    training = {"data": 5, "forward": 15, "backward": 15, "optimizer": 5}
+    session = session_of(LINES)
+    for pid, more in ((100, {"eval": 60}), (101, other)):
+        extend(session, rank(pid - 100), loop(8, {**training, **more}, pid=pid), thread(8, 0.9, 0.0, pid=pid))
+        extend(session, stacks(8, *TRAINING, ([5, 6, 7], 60), pid=pid))
+    finding = by_rule(session)["side_work"]
+    assert finding.cause == "evaluation"
+    assert any("let all ranks evaluate" in fix.action for fix in finding.fixes) is alone

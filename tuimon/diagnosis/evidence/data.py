@@ -213,12 +213,16 @@ class DataEvidence(Struct, frozen=True, dict=True):
         found = [view.of(each.pid) for each in processes]
         threads = [each.thread_figures for each in found if each.thread_figures is not None]
         own = [each.samples for each in found]
-        making = [each.where(lambda node: works(node) and not node.has("messages")) for each in own]
+
+        def makes(node: StackNode) -> bool:
+            return works(node) and node.activity != "connection" and not node.has("messages")
+
+        making = [each.where(makes) for each in own]
         part = max((made.total / each.total for made, each in zip(making, own, strict=True) if each.total), default=0.0)
         cpu_ratio, _ = _core_use(threads)
         mean = sum(made.total for made in making) / (sum(each.total for each in own) or 1)
         cpu_ratio = min(cpu_ratio, mean) if mean and cpu_ratio is not None else cpu_ratio
-        waiting = Samples.joined(own).hottest(lambda node: not works(node) or node.has("messages"))
+        waiting = Samples.joined(own).hottest(lambda node: not makes(node))
         return DataProcesses(
             len(found), cpu_ratio, Samples.joined(making), part, waiting, any(each.total for each in own)
         )

@@ -280,6 +280,20 @@ def _gone_workers(f: Facts) -> Reason:
     return Reason(f, f": its workers have just ended{f.in_library}", [f.cheaper()])
 
 
+@_cause(
+    "hand_rolled_loader",
+    lambda cell: cell.via[:1] == ("thread",) and cell.node is not None and cell.node.has("messages"),
+    lambda f: not f.is_marked,
+)
+def _pickling_thread(f: Facts) -> Reason:
+    f = f.blaming(f.own, model=_in_thread(f))
+    once = (
+        "pass large arguments to the other processes once, not with each task: Pool(initializer=, initargs=), or globals"
+        " set before they are forked; and large arrays as tensors in shared memory (share_memory_())"
+    )
+    return Reason(f, f": a thread pickles what it sends to other processes{f.in_library}", [f.fix(once, "items")])
+
+
 @_cause("hand_rolled_loader", lambda cell: cell.via[:1] == ("thread",), lambda f: not f.is_marked)
 def _thread(f: Facts) -> Reason:
     f = f.blaming(Samples.joined(f.evidence.others.values()).hottest(works), model=_in_thread(f))

@@ -49,6 +49,14 @@ _BUFFERS = (
 _METRICS = "let the metrics at {} exchange once an epoch: leave out dist_sync_on_step=True, and compute() in steps"
 #: For other lines of the user's, by the calls on them: the first that matches counts.
 _BY_CALL = {
+    r"\blog(?:_dict)?\b": (
+        "call log() at {} without sync_dist=True, or with on_step=False, on_epoch=True: the ranks then exchange its values"
+        " once an epoch, not in each step"
+    ),
+    r"\bnew_group\b|\binit_process_group\b": "make the group at {} once, before the loop",
+    r"\b(?:DDP|DistributedDataParallel|FSDP|FullyShardedDataParallel|fully_shard)\b": (
+        "wrap the model at {} once, before the loop: each time the ranks exchange all weights"
+    ),
     r"_object(?:_list|s)?\b": "exchange tensors instead of objects at {}, which are pickled; or exchange less often",
     r"\b(?:monitored_)?barrier\b|\bwait_for_everyone\b": "leave out the barrier at {}: in backward ranks wait anyway",
     r"\b(?:all_|broadcast|gather|reduce|scatter)": "exchange less often at {}, or everything with one call",
@@ -150,11 +158,12 @@ def _on_cpu(evidence: Evidence, least: Communication, *, all_measured: bool) -> 
 def _by_line(evidence: Evidence, hot: HotLine) -> str | None:
     """The advice on a user line that exchanges something outside backward; None if its text says nothing."""
     line, calls = at_hot(hot), " ".join(outer_calls(hot.place.source))
-    if most_at(hot.place, [evidence.samples], lambda node: node.computes_metric or None):
-        return _METRICS.format(line)
     if "all_reduce" in calls:
         return (_AT_ONCE if _exchanges_many(evidence) else _WHILE_COMPUTING).format(line)
-    return next((advice.format(line) for names, advice in _BY_CALL.items() if re.search(names, calls)), None)
+    if (advice := next((advice for names, advice in _BY_CALL.items() if re.search(names, calls)), None)) is not None:
+        return advice.format(line)
+    is_metric = most_at(hot.place, [evidence.samples], lambda node: node.computes_metric or None)
+    return _METRICS.format(line) if is_metric else None
 
 
 def _on_gpu(

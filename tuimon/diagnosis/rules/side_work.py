@@ -26,7 +26,7 @@ from tuimon.session.stacks.activity import outer_calls
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import StackNode, user_place
 from tuimon.text import at, percent
-from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
+from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, UNUSUAL
 
 SideWorkKind = Literal["checkpoint", "network"]
 #: Calls that training makes at every update in addition to the optimizer's step; they cannot be made less often. (A
@@ -61,10 +61,17 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     placed = [(user_place(path), row.count) for row in rows if (path := user_path(row))]
     share, hot = evaluation.share, with_library(hottest_place(placed), evidence.samples, "eval")
     known = known_work_at(hot and hot.place, evidence.samples.where(phase="eval"))
-    less = host_model(evidence).fix("evaluate less often, or on part of the data", Change("evaluation", 0.0))
+    model, others = host_model(evidence), [rank for rank in evidence.compared if rank.pid != evidence.pid]
+    less = model.fix("evaluate less often, or on part of the data", Change("evaluation", 0.0))
+    divided = model.fix(
+        "let all ranks evaluate, each a part of the data (DistributedSampler): the others wait meanwhile",
+        Change("evaluation", 1.0 / max(1, evidence.world_size)),
+    )
+    is_alone = bool(others) and all(rank.phases.share_of("eval") < share * SMALL for rank in others)
     return new_finding(
         f"{percent(share)} of the time goes to evaluation, not training{in_library(hot, known)}",
         less,
+        *([divided] if is_alone else []),
         *([Fix(known.action)] if known is not None else []),
         cause="evaluation",
         share=share,
@@ -115,10 +122,11 @@ def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str
     if node is None or place is None:
         return None
     tip = WAIT_TIPS.get(node.activity if longest.doing == "pace" else longest.doing, WAIT_TIPS["connection"])
-    in_hook = known_work_in(node) if node.hook is not None else None
+    known = known_work_in(node) if node.hook is not None or node.activity == "connection" else None
+    action = f"{tip.less.format(at(place))}{f'; {known.action}' if known is not None else ''}"
     return new_finding(
         headline.format(at(place)),
-        in_hook.action if in_hook is not None else tip.less.format(at(place)),
+        known.action if known is not None and node.hook is not None else action,
         severity="info",
         share=share,
         at=place,

@@ -51,6 +51,23 @@ def test_what_the_training_thread_makes_itself_is_no_other_threads(data, functio
     assert first.where[0].function == function
 
 
+def test_a_thread_that_only_pickles_for_other_processes_sends_less_of_what_stays_the_same():
+    pool = frames(
+        ("train.py", 9, "main", "out = pool.map(partial(simulate, table), rows)", True),
+        (f"{PYTHON}/multiprocessing/pool.py", 367, "map"),
+        (f"{PYTHON}/threading.py", 327, "wait"),
+        (f"{PYTHON}/multiprocessing/pool.py", 540, "_handle_tasks"),
+        (f"{PYTHON}/multiprocessing/connection.py", 206, "send"),
+        (f"{PYTHON}/multiprocessing/reduction.py", 51, "dumps"),
+        first=50,
+    )
+    pickles = stacks(12, ([50, 51, 52], 60), (FORWARD, 20), (BACKWARD, 20), beside=[(101, "tasks", [53, 54, 55], 100)])
+    first = run({"between": 80, "backward": 20}, LOOP, pool, pickles)[0]
+    assert (first.cause, first.where[0].line) == ("hand_rolled_loader", 9)
+    assert "a thread pickles what it sends to other processes" in first.headline
+    assert "once, not with each task" in first.action
+
+
 # -- data that other processes send
 
 
@@ -70,6 +87,13 @@ def test_of_a_process_that_hardly_makes_data_the_wait_is_told_and_no_gain():
     assert "another process sends it, and hardly computes" in finding.headline
     assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("info", 5, None)
     assert "leave it if the data come at that pace; else see what serve() make.py:5 waits for" in finding.action
+
+
+def test_a_process_that_waits_for_events_makes_no_data():
+    server = frames(("make.py", 6, "listen", "loop.run()", True), (f"{PYTHON}/selectors.py", 468, "select"), first=60)
+    children = workers(1, 0.02, ([60, 61], 96), (MAKES, 4), role="child")
+    finding = found(([39], 60), reads=False, beside=[server, *children])
+    assert (finding.severity, finding.where[0].line) == ("info", 6)
 
 
 @pytest.mark.parametrize(("cpu_ratio", "severity"), [(0.02, "info"), (0.9, "critical")])

@@ -48,6 +48,13 @@ def test_checks_of_every_collective_are_to_be_turned_off_first():
     ("line", "library", "advice"),
     [
         ("values = metrics(y, t)", "torchmetrics/metric.py", "let the metrics at main() train.py:70 exchange once"),
+        (
+            "self.log('loss', loss, sync_dist=True)",
+            "torchmetrics/metric.py",
+            "call log() at main() train.py:70 without",
+        ),
+        ("group = dist.new_group([0, 1])", "", "make the group at main() train.py:70 once, before the loop"),
+        ("model = DDP(model)", "", "wrap the model at main() train.py:70 once, before the loop"),
         ("dist.all_gather_object(names, name)", "", "exchange tensors instead of objects at main() train.py:70"),
         ("accelerator.wait_for_everyone()", "accelerate/accelerator.py", "leave out the barrier at main() train.py:70"),
         ("dist.broadcast(scale, src=0)", "", "exchange less often at main() train.py:70, or everything with one call"),
