@@ -273,8 +273,7 @@ BELOW: Table = {
     ),
     "an event loop that waits for answers": (
         r"/asyncio/runners\.py run |/asyncio/base_events\.py run_until_complete ",
-        "await all requests of a batch at once (asyncio.gather()), and those of the next batch in a thread, while this one"
-        " trains",
+        "await all requests of a batch at once (asyncio.gather()), and those of the next batch in a thread meanwhile",
     ),
     "listing folders": (r"/glob\.py |/os\.py _?walk |^ .*\bos\.(?:listdir|scandir)\(", "list them once"),
     "starting programs": (r"/subprocess\.py ", "use a library, or one program that keeps running"),

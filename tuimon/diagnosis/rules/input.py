@@ -288,8 +288,8 @@ def _gone_workers(f: Facts) -> Reason:
 def _pickling_thread(f: Facts) -> Reason:
     f = f.blaming(f.own, model=_in_thread(f))
     once = (
-        "pass large arguments to the other processes once, not with each task: Pool(initializer=, initargs=), or globals"
-        " set before they are forked; and large arrays as tensors in shared memory (share_memory_())"
+        "pass large arguments to the other processes once, not with each task: Pool(initializer=, initargs=), or"
+        " globals set before they are forked; and large arrays as tensors in shared memory (share_memory_())"
     )
     return Reason(f, f": a thread pickles what it sends to other processes{f.in_library}", [f.fix(once, "items")])
 

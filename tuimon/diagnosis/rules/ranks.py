@@ -50,8 +50,8 @@ _METRICS = "let the metrics at {} exchange once an epoch: leave out dist_sync_on
 #: For other lines of the user's, by the calls on them: the first that matches counts.
 _BY_CALL = {
     r"\blog(?:_dict)?\b": (
-        "call log() at {} without sync_dist=True, or with on_step=False, on_epoch=True: the ranks then exchange its values"
-        " once an epoch, not in each step"
+        "call log() at {} without sync_dist=True, or with on_step=False, on_epoch=True: the ranks then exchange its"
+        " values once an epoch, not in each step"
     ),
     r"\bnew_group\b|\binit_process_group\b": "make the group at {} once, before the loop",
     r"\b(?:DDP|DistributedDataParallel|FSDP|FullyShardedDataParallel|fully_shard)\b": (
