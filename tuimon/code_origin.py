@@ -1,6 +1,6 @@
 """The owner of a file's code, by its path: the user, a library, torch, or our own hooks.
 
-torch is recognised by the end of its paths, so that an installed torch, a checkout and one built in place are alike:
+torch is recognised by the end of its paths, whether it is installed, a checkout, or built in place:
 ``/venv/lib/python3.11/site-packages/torch/optim/adam.py`` and ``/src/pytorch/torch/optim/adam.py``.
 """
 

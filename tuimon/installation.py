@@ -1,4 +1,4 @@
-"""Versions of installed packages, and the commands that install one beside this tuimon, as it was installed itself."""
+"""Versions of installed packages, and the commands that install one next to this tuimon, the same way."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Source(msgspec.Struct):
 def install_command(package: str, *, upgrade: bool = False) -> str:
     """``pipx inject tuimon prometheus-client``: adds a package, or brings its newest version.
 
-    uv rebuilds a tool with only the packages named, so the packages already installed beside it are named again.
+    uv rebuilds a tool with only the packages named, so the packages already installed with it are named again.
     """
     if _has(_PIPX_FILE):
         name = shlex.quote(os.path.basename(sys.prefix))
@@ -57,7 +57,7 @@ def _pip_install() -> str:
 
 
 def _beside_tool() -> list[str]:
-    """The packages that uv was told to install beside the tool."""
+    """The packages that uv was told to install with the tool."""
     try:
         with open(os.path.join(sys.prefix, _UV_FILE), encoding="utf-8") as file:
             listed = re.search(r"(?ms)^requirements = \[(?:\n.*?^\]|[^\n]*$)", file.read())

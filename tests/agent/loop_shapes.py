@@ -21,7 +21,7 @@ def gaps_always(monkeypatch, steps):
     monkeypatch.setattr(pace, "SPELL", 5)
     monkeypatch.setattr(pace, "FIRST", 12)
     monkeypatch.setattr(TokenBucket, "steps_owed", lambda bucket: steps)
-    monkeypatch.setattr(RingWriter, "drawn", lambda writer: 0.5)
+    monkeypatch.setattr(RingWriter, "random", lambda writer: 0.5)
     monkeypatch.setattr(runtime, "CHECK_STEPS", 10**9)  # another optimizer is no reason to time all steps for a while
     pace.pace.leave()
 

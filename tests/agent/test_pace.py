@@ -249,7 +249,7 @@ class FakeWriter:
 
     def __init__(self, random):
         self.count = 0
-        self.drawn = random.random
+        self.random = random.random
 
     def emit(self, kind, value=0, flag=0):
         self.count += 1

@@ -124,7 +124,7 @@ class Pace(StepCounter):
         # A gap may have been cut short by something that happens in every step, such as a user range; otherwise it
         # resumes with the next step. A long spell has a random length: if it were as long as an epoch, each gap would
         # begin right before an epoch's end.
-        short = int(FIRST * (0.5 + writer.drawn())) if passed < SHORTEST else 0
+        short = int(FIRST * (0.5 + writer.random())) if passed < SHORTEST else 0
         self._until = self.updates + (SPELL if kind else short)
 
     def emit_in_gap(self, kind: int, value: int = 0, flag: int = 0) -> None:
@@ -148,7 +148,7 @@ class Pace(StepCounter):
         bucket.spend((writer.written() - self._written) * MARKER_NS + GAP_NS)
         bucket.pass_steps(self.updates, monotonic_ns())
         self._written = writer.written()
-        updates = int(bucket.steps_owed() * (0.5 + writer.drawn()))
+        updates = int(bucket.steps_owed() * (0.5 + writer.random()))
         if updates < SHORTEST or runtime.facts_due or self.held:
             return
         writer.emit(GAP_BEGIN, kind)

@@ -112,7 +112,7 @@ _OUTSIDE: dict[TimePart, tuple[CellPhase, Doing]] = {
     "after": ("after", "own"),
 }
 #: Share of a rank's waits for a core that makes it later than a rank with equally long waits: half if their lengths are
-#: random (exponential), none if all waits are alike, all if they are long and rare.
+#: random (exponential), none if all waits are equally long, all if they are long and rare.
 _COME_LATE = 0.5
 #: Cells with less than this share of the time are left out.
 _NOTHING = 1e-9

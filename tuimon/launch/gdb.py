@@ -1,4 +1,4 @@
-"""Has a process run one statement of Python, by gdb in batch mode: through ``Py_AddPendingCall``, at a safe point.
+"""Makes a process run one statement of Python, by gdb in batch mode: through ``Py_AddPendingCall``, at a safe point.
 
 The process is stopped for some ten milliseconds. If one of its threads is where it cannot hold the one lock
 that the call takes (in a system call, in code that is neither the interpreter's nor the C library's, in a function of
@@ -133,7 +133,7 @@ GDB_TIMEOUT_S = 15.0
 CALL_S = 60.0
 _POLL_S = 0.005
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-#: Lines of the script's: what it does next; its last line begins with the last of these.
+#: Lines that the script prints before each action; its last line begins with the last of these.
 _STOPS, _CALLS, _GOES_ON, _DONE = "tuimon: stops", "tuimon: calls", "tuimon: goes on", "tuimon: done"
 #: The number in that line if there is no page, or it could not be written, of which gdb only warns.
 _NO_PAGE = 2
@@ -345,7 +345,7 @@ def _end(child: subprocess.Popen[bytes], printed: BinaryIO, pid: int) -> None:
 
 
 def _have_go_on(child: subprocess.Popen[bytes], pid: int) -> None:
-    """Let the process run that a killed gdb may have left stopped, and end what gdb has forked.
+    """Let the process run, which a killed gdb may have left stopped, and end gdb's own children.
 
     The signal that stops the process may still be pending, or taken by a thread that has had no core since. SIGCONT
     cancels it in all these cases (``prepare_signal`` in kernel/signal.c).

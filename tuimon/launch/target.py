@@ -209,7 +209,7 @@ def _check_namespaces(pid: int) -> None:
 
 
 def shared(pid: int, folders: Iterable[str]) -> list[str]:
-    """The folders that are the same for the process; of one still to be made, the folder that it will be in counts.
+    """The folders that are the same for the process; for one that is still to be made, its parent counts.
 
     Raises CannotInject when there is none.
     """
@@ -256,8 +256,8 @@ def check_sees(pid: int, agent: str) -> None:
 THREADS_LIMIT = 1_000
 #: Cost of a thread at least (s): 0.3 s with 1,000.
 _THREAD_S = 0.0003
-#: How often each thread is looked at: one in uninterruptible sleep every time may stay there. A read from a disk takes
-#: milliseconds, and gdb can wait for that.
+#: How often each thread's state is read: a thread in uninterruptible sleep each time may stay there. A read from a disk
+#: takes milliseconds, for which gdb can wait.
 _LOOKS = 10
 _BETWEEN_LOOKS_S = 0.05
 

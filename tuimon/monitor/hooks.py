@@ -19,7 +19,7 @@ RISK = (
     "stops the training for about 0.1 s while a debugger loads tuimon's hooks: steps and phases are then measured, not "
     "inferred. The hooks are removed when you leave."
 )
-#: Seconds for a further process to answer after a first one has its hooks: a launcher waiting for ranks never does.
+#: Seconds for further processes to answer once one has its hooks: a launcher that waits for its ranks never does.
 _LAUNCHER_S = 5.0
 
 

@@ -1,4 +1,4 @@
-"""When a run is judged, what its sources do as a result, and which training may hang."""
+"""Decides when a run is judged, what its sources do as a result, and which training may hang."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CALL = re.compile(r"\.(?:item|tolist|numpy|cpu|cuda|to|copy_|nonzero|synchroniz
 
 
 class LiveVerdicts:
-    """Judges a session from moment to moment."""
+    """Judges a session again and again, and tells its sources what to look at."""
 
     def __init__(self, pollers: Pollers, table: ProcessTable | None, session: Session) -> None:
         """``table``: None in a replay."""

@@ -194,7 +194,7 @@ def read_process_stat(pid: int) -> Stat | None:
 
 
 def own_bytes(pid: int) -> int | None:
-    """Resident memory of a process's own, without pages of files and shared memory; None when it is gone.
+    """A process's own resident memory, without pages of files and shared memory; None when it is gone.
 
     From /proc/PID/statm, in about 7 us; for smaps the kernel would walk all pages.
     """
@@ -206,7 +206,7 @@ def own_bytes(pid: int) -> int | None:
 
 
 def open_files(pid: int) -> tuple[int, int] | None:
-    """How many descriptors a process has open, and how many it may have; None if they may not be read.
+    """The number of descriptors that a process has open, and its limit; None if they may not be read.
 
     Takes about 30 us: since Linux 6.2 their number is the size of their folder.
     """

@@ -72,7 +72,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     tf32: bool | None = None  # whether float32 matrix products may use TF32
     cudnn_tf32: bool | None = None  # whether float32 convolutions and recurrent layers may use TF32
     # dtypes of the results of matrix products and convolutions, from the graphs of the first forward passes:
-    # "bfloat16" or "float16" beside float32 parameters means autocast, or casts by hand
+    # "bfloat16" or "float16" with float32 parameters means autocast, or casts by hand
     matmul_dtypes: list[str] = msgspec.field(default_factory=list)
     optimizers: list[OptimizerFacts] = msgspec.field(default_factory=list)  # at most four, once they have stepped
     unused_gradients: UnusedGradients | None = None

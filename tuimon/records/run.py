@@ -44,8 +44,8 @@ class Mark(Record, frozen=True, kw_only=True, tag="mark"):
 class Notice(Record, frozen=True, kw_only=True, tag="notice"):
     """The state of a source: why it delivers nothing, what it lost, or that it works again."""
 
-    # "markers", "stacks", "native", "gpu", "amdsmi" (beside NVML), "processes", "counts", "log", "output", "terminal",
-    # "tuimon"
+    # "markers", "stacks", "native", "gpu", "amdsmi" (in addition to NVML), "processes", "counts", "log", "output",
+    # "terminal", "tuimon"
     source: str
     level: Literal["ok", "info", "warning"]
     message: str

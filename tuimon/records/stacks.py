@@ -8,7 +8,7 @@ import msgspec
 
 from tuimon.records.base import BOUNDED, Amount, Count, Positive, Record, Seconds, Window
 
-#: What a line keeps one more of each time it runs: a tensor with its graph, a figure, a hook, or another object.
+#: The object that a line keeps each time it runs: a tensor with its graph, a figure, a hook, or another one.
 Kept = Literal["graph", "figure", "hook", "object"]
 
 

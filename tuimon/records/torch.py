@@ -24,13 +24,13 @@ class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
     pinned_bytes: Count | None = None
 
 
-#: What torch.compile does: it compiles a function, recompiles one, compiles a backward pass, breaks a graph, gives up
-#: on a function with too many versions, or cannot use CUDA graphs.
+#: The kinds of events: torch.compile compiles a function, recompiles one, compiles a backward pass, breaks a graph,
+#: gives up on a function with too many versions, or cannot use CUDA graphs.
 CompilerWork = Literal["compiled", "recompiled", "backward", "graph_break", "limit", "no_cuda_graphs"]
 
 
 class CompilerEvents(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Events of torch.compile that are alike: ``[what, count, total_ns, file, line, function, reason, guarded]``."""
+    """Equal events of torch.compile: ``[what, count, total_ns, file, line, function, reason, guarded]``."""
 
     what: CompilerWork
     count: Positive
@@ -43,7 +43,7 @@ class CompilerEvents(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Compiler(Record, frozen=True, kw_only=True, tag="compiler"):
-    """What torch.compile did in a process in a window, by Dynamo's own notes.
+    """The events of torch.compile in a process in a window, from Dynamo's own notes.
 
     If there are more than 64 compilations in half a second, the first of them are lost.
     """

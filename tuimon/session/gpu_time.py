@@ -93,7 +93,7 @@ class _Times(NamedTuple):
     steps: float
     total_ns: float
     unbounded: float  # windows of old logs: see ``records.GpuTime.bounded``
-    lead_error_us: float  # the latest; not a number: unknown
+    lead_error_us: float  # the latest; NaN: unknown
     accumulated_steps: float  # the fields of ``GpuAccumulation``
     own_ns: float
     last_ns: float
@@ -104,7 +104,7 @@ class TimedExchange(NamedTuple):
 
     second: float
     reached_s: float
-    forward_ns: float  # not a number: none
+    forward_ns: float  # NaN: none
     backward_ns: float
     after_ns: float
 

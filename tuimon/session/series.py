@@ -126,7 +126,7 @@ def first(values: Sequence[float]) -> float:
 
 
 def latest(values: Sequence[float]) -> float:
-    """The latest value that was measured; not a number if none was."""
+    """The latest measured value; NaN if there is none."""
     return next((value for value in reversed(values) if not math.isnan(value)), math.nan)
 
 

@@ -237,7 +237,7 @@ class ProcessThreads:
             cpu, cpu_of, delay, delay_of, minor, major = figures.get(place, (0,) * 6)
             share = min(1.0, cpu_of / 1e6 / sums.cpu_of_s) if sums.cpu_of_s else 0.0
             share = 1.0 if row.tid in live else share
-            if share >= MOST:  # of threads that have ended: those that worked beside most of the steps
+            if share >= MOST:  # of threads that have ended: those that worked during most of the steps
                 ratios = _ratio(cpu, cpu_of, presence * share), _ratio(delay, delay_of, presence * share)
                 rows.append(structs.replace(row, cpu_ratio=ratios[0], delay_ratio=ratios[1]))
                 hz = 1e6 * presence * share / (cpu_of or math.inf)

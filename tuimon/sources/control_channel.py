@@ -44,7 +44,7 @@ from tuimon.errors import TuimonError
 from tuimon.proc import procfs
 from tuimon.text import plain
 
-#: Each command's work in messages, after "to" or "cannot".
+#: Words for each command in messages, to follow "to" or "cannot".
 WORK = {
     Command.SAMPLE: "sample its own stacks",
     Command.TRACE: "trace its steps",
@@ -73,7 +73,7 @@ class HookHolder:
         self._thread: threading.Thread | None = None
 
     def hold(self, pid: int, *, only_left: bool = False) -> bool:
-        """Keep the hooks of a process from now on; True if its agent takes that order.
+        """Keep the hooks of a process from now on; False if its agent does not take that order.
 
         ``only_left``: only if the monitor that held them is gone.
         """
@@ -186,7 +186,7 @@ class Channel(RingReader):
         return files.is_running(self.pid, self.start_ticks)
 
     def order(self, command: Command, argument: int = 1, instead_of: Request | None = None) -> Request:
-        """Give an order. Raises ControlError, for one if another monitor has given the same order."""
+        """Give an order. Raises ControlError, for example if another monitor has given the same order."""
         if not 0 <= argument < 1 << 64:
             raise ValueError(f"{argument} is not a valid argument of an order")
         if not self.knows(command):

@@ -1,4 +1,4 @@
-"""Finds lines of a training that keep one more object in each step: a tensor with its graph, a figure, a hook ..."""
+"""Finds lines of a training that keep one more object at each step: a tensor with its graph, a figure, a hook ..."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEEPERS = frozenset({"append", "appendleft", "add", "extend", "insert"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MAPPINGS = frozenset({"dict", "defaultdict", "OrderedDict"})
 _CONTAINERS = frozenset({"list", "set", "deque"}) | _MAPPINGS
-#: Calls that give a number, or a text.
+#: Calls that return a number or a text.
 _PLAIN = frozenset(
     ("item", "float", "int", "len", "str", "round", "bool", "time", "perf_counter", "monotonic", "format")
 )
@@ -27,7 +27,7 @@ _HOOKS = frozenset(
     f"register_{name}hook" for name in ("forward_", "forward_pre_", "full_backward_", "full_backward_pre_")
 )
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-#: Methods of a tensor that give something without a graph.
+#: Methods of a tensor whose result has no graph.
 _CUTTING = frozenset((
     "item", "detach", "tolist", "numpy", "argmax", "argmin", "size", "dim", "numel", "eq", "ne", "gt", "ge", "lt", "le",
     "backward", "type", "tensor", "as_tensor",
@@ -67,7 +67,7 @@ class _Program:
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         attributes = [(call, call.func) for call in calls if isinstance(call.func, ast.Attribute)]
         assigns = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-        #: what has parameters, and losses of torch's: a call of it gives what has a graph
+        #: objects with parameters, and torch's losses: calling one gives a tensor with a graph
         self._modules = {_dotted(func.value) for _, func in attributes if func.attr == "parameters"} - {""}
         self._made: dict[str, list[ast.expr]] = {}  # by name, what is assigned to it anywhere
         for target, value in _assignments(tree):

@@ -112,7 +112,7 @@ class ThreadClock:
 
 
 def why_refused() -> tuple[str, str] | None:
-    """Why the kernel refuses samples of the user's own processes, and what would allow them; None if it allows them."""
+    """The reason why the kernel refuses samples of the user's own processes, and the remedy; None if it allows them."""
     try:
         ThreadClock(0).close()
     except PermissionError:

@@ -231,7 +231,7 @@ def _block(node: ast.stmt | ast.expr) -> Block:
 
 
 def _runs_layers(loop: ast.For | ast.AsyncFor) -> bool:
-    """True if each turn calls the loop's variable, or an item at it, on the last result: ``x = layer(x)``."""
+    """True if each iteration calls the loop's variable, or an item at it, on the last result: ``x = layer(x)``."""
     names = _names([loop.target])
     for node in ast.walk(loop):
         if isinstance(node, ast.Assign) and (made := _names(node.targets) - names):
@@ -243,7 +243,7 @@ def _runs_layers(loop: ast.For | ast.AsyncFor) -> bool:
 
 
 def _waits(statement: ast.AST) -> bool:
-    """True for a statement of a polling loop: a condition, a sleep, or what ends the loop or nothing."""
+    """True for a statement of a polling loop: a condition, a sleep, an end of the loop, or nothing."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return last_name(statement.value.func) == "sleep"
     return isinstance(statement, ast.Pass | ast.If | ast.With | ast.Break | ast.Continue | ast.Return | ast.Raise)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # -- the stacks of many processes: by py-spy, or from the samples of their agents
 
-#: How many dumps run at a time, and how long one may take (s). A dump takes 0.05 to 0.1 s of a core.
+#: Number of dumps at a time, and the longest that one may take (s). A dump takes 0.05 to 0.1 s of a core.
 _AT_ONCE = 8
 _DUMP_S = 4.0
 #: Stacks that are not there after this time (s) are reported as unknown: 500 processes take 6 s on 8 cores.

@@ -1,8 +1,8 @@
 """Counts of some steps that an agent makes while the monitor wants them: collectives, and calls at a line.
 
 Collectives are counted while ranks wait for each other, of one rank: the lowest of the training in focus on this
-machine, as all ranks usually make the same. Calls are counted while a line that reads or moves tensors takes time.
-Either holds the training up a little, so it is asked for seldom, and never while the training stands still.
+machine, as all ranks usually make the same. Calls are counted while a line that reads or moves tensors takes time. Each
+count delays the training a little, so it is ordered seldom, and never while the training stands still.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuimon.sources.process_table import ProcessTable
 
 #: Steps over which collectives are counted: few, as the recorder holds 2,000 collectives.
 COUNTED_STEPS = 4
-#: Seconds after which the same rank is asked again: ranks may still wait, in other collectives.
+#: Seconds after which the same rank counts again: ranks may still wait, in other collectives.
 _AGAIN_S = 600.0
 _NAME_CHARS = 32
 #: Bytes of an element, by c10's names of types; 8-bit floats have names such as Float8_e4m3fn.
@@ -70,7 +70,7 @@ def read_calls(text: str, pid: int, t: float) -> StepCalls | None:
 
 
 class CountSource(Source):
-    """Orders one count at a time. A process without a recorder of collectives is not asked for them again."""
+    """Orders one count at a time. If a process has no recorder of collectives, these are not ordered again."""
 
     name = "counts"
     period_s = 0.5

@@ -25,7 +25,7 @@ def longest_intervals(ranks: int, interval_s: float) -> int:
 
 
 def stride_of(count: int, most: int) -> int:
-    """The least power of two of which at most this many of ``count`` consecutive numbers are multiples."""
+    """The smallest power of two that has at most this many multiples among ``count`` consecutive numbers."""
     stride = 1
     while stride * most < count:
         stride *= 2

@@ -32,7 +32,7 @@ from tuimon.views.format import (
     wrap,
 )
 
-_BESIDE_CODE = 36  # columns of the figures beside a line of code
+_BESIDE_CODE = 36  # columns of the figures next to a line of code
 #: Increases above this ratio are shown as a factor: +60077 % is harder to read than 602x.
 _MANY_TIMES = 9.0
 #: Shown for an interval that reaches from less than a tenth to more than ten times as much.

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from tuimon.text import SourceLine, duration_text, function_text, ms_text, number_text, size_text
 from tuimon.text import percent as known_percent
-from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are shown beside figures)
+from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are shown next to figures)
 
 ABSENT = "–"
 #: Columns of a text, those of an e-mail; and on a wider terminal: longer lines are hard to read.

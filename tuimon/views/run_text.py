@@ -305,7 +305,7 @@ def position_text(progress: Progress) -> str:
 
 
 def left_text(progress: Progress) -> str:
-    """``~3m12s left``, by the pace of the last 30 s; nothing beside a place from the output, which has its own."""
+    """``~3m12s left``, by the pace of the last 30 s; nothing if the output named a place, which has its own."""
     if progress.left_s is None or progress.printed is not None:
         return ""
     return f"~{duration(progress.left_s)} left" + (" in this epoch" if progress.left_of == "epoch" else "")

@@ -186,7 +186,7 @@ def blocks_left(torch: Any, device: int, step_ends_ns: List[int], since_ns: int 
 
 
 def write(trigger: str, device: int, steps: int, content: Dict[str, Any]) -> None:
-    """Leave the result beside the ring. Raises OSError."""
+    """Leave the result in a file next to the ring. Raises OSError."""
     writer = runtime.writer()
     if writer is None:
         raise OSError("there is no ring")

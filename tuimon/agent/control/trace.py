@@ -6,7 +6,7 @@ a trial and thrown away, which also lets CUPTI set itself up; if that took long,
 traced as fit. torch holds the GIL meanwhile and cannot be interrupted: a step with far more events than the trial holds
 the training up for longer.
 
-The trace lies in a file beside the ring, as kineto writes it. The answer's text holds the rest as JSON: ``steps``,
+The trace lies in a file next to the ring, as kineto writes it. The answer's text holds the rest as JSON: ``steps``,
 ``wanted``, ``lines`` (whether they come in a file), ``limit`` (ms), ``begin`` and ``end`` (monotonic ns), ``unix`` (ns
 to add for wall time), ``held`` and ``trial`` (ms), ``torch``.
 

@@ -1,7 +1,8 @@
 """The cells of a notebook, or of IPython's prompt: their text, and where each has ended.
 
 Once a cell has run, the training loop in it has been left: the time until the next cell belongs to no step, nor does a
-cell that plots, saves or waits. Typed code is not in a file, so its text is left beside the ring for the monitor.
+cell that plots, saves or waits. Typed code is not in a file, so its text is left for the monitor in a file next to the
+ring.
 """
 
 import atexit
@@ -82,7 +83,7 @@ class TypedCells:
             self._runtime.write_waiting()
 
     def publish(self) -> None:
-        """Leave the cells beside the ring, if there is one. Raises OSError without room: they then have no text."""
+        """Leave the cells in a file next to the ring, if any. Raises OSError if there is no room."""
         writer = self._runtime.writer()
         if writer is None:
             return

@@ -1,9 +1,9 @@
-"""The ring files: their folders, the process of each, mapping and locking, and the files beside them.
+"""The ring files: their folders, the process of each, mapping and locking, and the files next to them.
 
 A process that has no room for a ring leaves the reason for the monitor as the name of an open file in memory. A memfd
 (memfd_create(2)) is listed among the process's descriptors, and ends with it.
 
-A file beside a ring holds data too large for the ring: JSON, replaced as a whole, for its owner alone.
+A file next to a ring holds data too large for the ring: JSON, replaced as a whole, for its owner alone.
 ``PID-TICKS.ring.KIND``. Files of processes that are gone are removed with their rings (writer.py).
 
 The file of stacks holds the samples that the agent takes itself, a window at a time, in the shape of speedscope's files

@@ -177,7 +177,7 @@ class RingWriter:
         """The words through which a monitor gives orders (``control_words.py``)."""
         return memoryview(self._map)[CONTROL_OFFSET : CONTROL_OFFSET + CONTROL_BYTES].cast("Q")
 
-    def drawn(self) -> float:
+    def random(self) -> float:
         """A random number from 0 to 1, not taken from the program's own generators."""
         return (self._latest[0] * 2654435761 + time.monotonic_ns()) * 2654435761 % 65536 / 65536
 

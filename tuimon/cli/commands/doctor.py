@@ -196,7 +196,7 @@ def _nvml() -> Check:
     from tuimon.sources.base import Problem
     from tuimon.sources.gpus.nvml import Nvml, inventory
 
-    found = Nvml.asked(inventory)
+    found = Nvml.query_once(inventory)
     if isinstance(found, Problem):
         without = "Without an NVIDIA GPU nothing is missing" if found.expected else None
         return Check("nvml", "warn", found.message, found.hint or without)
@@ -218,7 +218,7 @@ def _amdsmi() -> Check | None:
 
     if not AmdSmi.is_installed():
         return None
-    count = AmdSmi.asked(lambda _, number: number)
+    count = AmdSmi.query_once(lambda _, number: number)
     if isinstance(count, Problem):
         return Check("amdsmi", "warn", count.message, count.hint)
     return Check("amdsmi", "ok", f"{count} AMD GPU{'s' if count != 1 else ''} (never tried on real hardware)")

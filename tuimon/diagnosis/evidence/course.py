@@ -66,7 +66,7 @@ class TimeGrowth(NamedTuple):
 
 
 def grow_together(one: TimeGrowth, other: TimeGrowth, update: TimeGrowth, step: TimeGrowth) -> bool:
-    """True if two kinds of work grew alike, the update grew less, and they are most of the growth of a step.
+    """True if two kinds of work grew equally, the update grew less, and they are most of the growth of a step.
 
     The update always has the same parameters: if it grows as well, the machine has become slower.
     """

@@ -420,7 +420,7 @@ def _same_steps(ranks: Mapping[int, Sequence[TimedExchange]], within_s: float) -
 def _clocks_ahead_s(steps: Sequence[Mapping[int, TimedExchange]]) -> dict[int, float]:
     """The lead of each further node's clock over the first node's: the median over steps timed on both.
 
-    Ranks that exchange together reach it at one moment, so the difference is that of the clocks, and alike in each
+    Ranks that exchange together reach it at one moment, so the difference is that of the clocks, and the same in each
     step.
     """
     first = min((node_of(pid) for step in steps for pid in step), default=0)

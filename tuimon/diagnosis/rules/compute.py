@@ -374,7 +374,7 @@ def _by_hand(evidence: Evidence, share: float, hot: HotLine | None) -> Fix | Non
 
 
 def _part(evidence: Evidence, is_it: Callable[[StackNode], bool]) -> float:
-    """The part of the update's samples in stacks that match; waits for a core count for all stacks alike."""
+    """The part of the update's samples in stacks that match; waits for a core count for all stacks."""
     known = [(cell.share, cell.node) for cell in of_step(evidence).where({"optimizer"}) if cell.node and not cell.via]
     return sum(cpu for cpu, node in known if is_it(node)) / (sum(cpu for cpu, _ in known) or 1.0)
 

@@ -43,11 +43,11 @@ _AT_ONCE = (
     " them into buckets and exchanges these during backward"
 )
 _BUFFERS = (
-    "set broadcast_buffers=False in DistributedDataParallel if the model's buffers are alike on all ranks: else rank 0"
+    "set broadcast_buffers=False in DistributedDataParallel if the model's buffers are equal on all ranks: else rank 0"
     " sends them before each forward pass"
 )
 _METRICS = "let the metrics at {} exchange once an epoch: leave out dist_sync_on_step=True, and compute() in steps"
-#: For other lines of the user's, by the calls on them: the first that matches counts.
+#: For other lines of the user, by the calls on them: the first that matches counts.
 _BY_CALL = {
     r"\blog(?:_dict)?\b": (
         "call log() at {} without sync_dist=True, or with on_step=False, on_epoch=True: the ranks then exchange its"

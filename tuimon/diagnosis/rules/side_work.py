@@ -55,7 +55,7 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     """Evaluation, if it takes much of the time, and more of it than side work.
 
     A sample counts for the user's innermost function before torch is entered: a module's own ``forward`` is called by
-    training and evaluation alike.
+    both training and evaluation.
     """
     rows = evidence.samples.without_imports.where(phase="eval").rows
     placed = [(user_place(path), row.count) for row in rows if (path := user_path(row))]

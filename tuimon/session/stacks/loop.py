@@ -3,7 +3,7 @@
 A path is a stack's frames from the root down to a boundary. Another stack follows it as long as its frames are the same
 functions at the same lines, and leaves it at a frame with another line, or by a call that is not on it. The lines down
 to there are its position; positions order as tuples do, as the loop comes to them. So a user's loop and one that
-a library owns are read alike::
+a library owns are read the same way::
 
     main                              fit
     44  for x, y in loader:           484    run_epoch(loader)
@@ -254,8 +254,8 @@ class Loop:
             46  loss.backward()
 
         If the loop itself steps the environment, its lines up to there are the rollout, if backward comes later. A
-        function that computes the loss in a closure of the optimizer, such as ``training_step``, is handled alike. An
-        environment that a model steps in its forward pass is not a rollout.
+        function that computes the loss in a closure of the optimizer, such as ``training_step``, is treated the same
+        way. An environment that a model steps in its forward pass is not a rollout.
         """
         stack, making = sample.node.frames, sample.node.maker_depth
         if making is None:
@@ -278,7 +278,7 @@ class Loop:
             self._rollouts_end = max(place.position, self._rollouts_end)
 
     def _is_in_rollout(self, node: StackNode, place: LoopPlace | None) -> bool:
-        """True if a stack in neither backward nor an update is part of a rollout; what that calls back is beside it."""
+        """True if a stack in neither backward nor an update is part of a rollout; callbacks of the rollout are not."""
         if not self._rollouts:
             return False
         if node.makes_data and any("callback" in frame.roles for frame in node.frames[node.maker_depth :]):

@@ -1,4 +1,4 @@
-"""The offset between a GPU's clock and the CPU's, from bounds alone: nothing ever waits for the GPU.
+"""The offset between a GPU's clock and the CPU's, computed from bounds: nothing ever waits for the GPU.
 
 The GPU reaches an event after it was recorded and after it was last seen pending, and before it was first seen done. If
 the stream was idle, it reaches the event immediately. Each of these is a point that the line ``offset + rate * time``
@@ -39,7 +39,7 @@ RATE_WANDER = 0.05e-6
 _HISTORY_NS = 60_000_000_000
 _BLOCK_NS = 2_000_000_000
 
-#: The moment of a bound of the rate, and the rate's limits: here before anything is known.
+#: The moment of a bound of the rate, and the rate's limits, before anything is known.
 _ANY_RATE = 0.0, -MAX_RATE, MAX_RATE
 #: The possible offsets (ns) and rates: a convex polygon.
 Polygon = list[tuple[float, float]]
@@ -98,7 +98,7 @@ class ClockOffset:
             block.idle += 1
 
     def loosen(self, rounding_ns: float) -> None:
-        """Note that the GPU's time has a new anchor from now on, which adds ``rounding_ns`` to its error."""
+        """Note that the GPU's time has a new anchor, which adds ``rounding_ns`` to its error from now on."""
         self._slack_ns += rounding_ns
         if self._blocks:
             self._begin_block(self._latest_ns)
@@ -241,7 +241,7 @@ class TimedBoundary(Struct, eq=False):
 
     @property
     def lead_us(self) -> float:
-        """How far launches ran ahead of the GPU at it."""
+        """How far launches ran ahead of the GPU at this boundary."""
         return (self.reached_ns - self.time_ns) / 1000
 
     @property

@@ -34,7 +34,7 @@ class Pass(NamedTuple):
 
     @property
     def own_ns(self) -> int:
-        """From its begin to its end."""
+        """From its beginning to its end."""
         return _span_ns(self.begin, self.end)
 
 
@@ -50,7 +50,7 @@ class TimedStep(Struct):
         return chain if all(boundary.chain is chain for boundary in self.boundaries) else None
 
     def phases(self) -> Iterator[GpuPhase]:
-        """The parts of the GPU's time, one after the other."""
+        """The parts of the GPU's time, one after another."""
         for (before, after), is_evaluation in zip(pairwise(self.boundaries), self._evaluations(), strict=True):
             yield from _between(before, after, is_evaluation)
 
@@ -166,11 +166,11 @@ def _between(before: TimedBoundary, after: TimedBoundary, is_evaluation: bool) -
 
 
 def _idle_at_most_ns(before: TimedBoundary, after: TimedBoundary) -> int:
-    """How long the GPU may have had nothing to do between two boundaries.
+    """The longest time for which the GPU can have had nothing to do between two boundaries.
 
-    Once the CPU has come to the second, all work before it is launched: from then on the GPU is busy until it gets
-    there too. The rest is the time from the GPU's arrival at the first boundary to the CPU's arrival at the second.
-    If the GPU reaches the first 3 ms after the CPU, and the CPU the second 10 ms after the first, that is 7 ms.
+    Once the CPU reaches the second one, all work before it is launched: from then on the GPU is busy until it reaches
+    it, too. The rest is the time from the GPU's arrival at the first boundary to the CPU's arrival at the second. If
+    the GPU reaches the first 3 ms after the CPU, and the CPU the second 10 ms after the first, that is 7 ms.
     """
     span_ns = _span_ns(before, after)
     return span_ns if after.stream_idle else max(0, min(span_ns, round(after.time_ns - before.earliest_ns)))

@@ -69,8 +69,8 @@ class VendorLibrary:
         return problem
 
     @classmethod
-    def asked(cls: type[Library], query: Callable[[Library, int], Answer]) -> Answer | Problem:
-        """The answer to a query (``tuimon doctor``), or the Problem if there is none, for one if the driver hangs."""
+    def query_once(cls: type[Library], query: Callable[[Library, int], Answer]) -> Answer | Problem:
+        """The answer to a single query (``tuimon doctor``), or the Problem, such as a driver that hangs."""
 
         def answer(library: Library, number: int) -> Answer:
             with contextlib.closing(library):
@@ -198,7 +198,7 @@ _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
 
 
 def in_first_pid_namespace() -> bool:
-    """True if pids here are those of the machine; in a container they may be others."""
+    """True if pids here are the machine's; in a container they may differ."""
     try:
         return os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE
     except OSError:
@@ -210,7 +210,10 @@ _LISTED, _PIDS = 16, 256
 
 
 def process_fields(found: Collection[GpuProcess]) -> dict[str, Any]:  # Any: fields of one record, as others of it
-    """The processes of a GPU that its record has room for, most memory first; pids also of others. 0 is not valid."""
+    """The processes of a GPU with most memory, as many as its record has room for, and further pids.
+
+    A pid of 0 is not valid.
+    """
     listed = sorted(found, key=lambda process: -(process.memory_bytes or 0))[:_LISTED]
     return {"pids": sorted(process.pid for process in found if process.pid)[:_PIDS], "processes": listed}
 

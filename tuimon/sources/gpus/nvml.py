@@ -93,7 +93,7 @@ class Nvml(VendorLibrary):
 
     @staticmethod
     def is_installed() -> bool:
-        """True if the library can be loaded; it stays loaded from then on, as pynvml's."""
+        """True if the library can be loaded; it then stays loaded, as if by pynvml."""
         try:
             ctypes.CDLL(_NAME)
         except OSError:

@@ -12,9 +12,9 @@ from tuimon.records import Printed, Record
 from tuimon.sources.base import SELDOM_S, Source
 from tuimon.text import plain
 
-#: How much of a run's output is kept; older output is freed on the disk.
+#: Bytes of a run's output that are kept; older output is freed on the disk.
 KEEP_BYTES = 64 * 1024 * 1024
-#: How much of the end is searched for the last traceback.
+#: Bytes at the end that are searched for the last traceback.
 TRACEBACK_BYTES = 64 * 1024
 
 #: Begins a traceback.

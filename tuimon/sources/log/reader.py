@@ -173,7 +173,7 @@ class Lines:
         return self._passed_over + (isinstance(raw, Decompressed) and raw.damaged)
 
     def bytes_read(self) -> tuple[int, int]:
-        """How many bytes of the file, as it is on the disk, have been read, of how many; 0 of 0 if that is unknown."""
+        """The bytes read of the file as it lies on the disk, and its size; both 0 if unknown."""
         with contextlib.suppress(OSError):
             return os.lseek(self._handle, 0, os.SEEK_CUR), os.fstat(self._handle).st_size
         return 0, 0
@@ -207,7 +207,7 @@ def unreadable(name: str, error: OSError) -> UnreadableLog:
 
 
 class LogHead(NamedTuple):
-    """What is known of a log from its first line."""
+    """The facts that a log's first line holds."""
 
     path: str
     header: Header

@@ -47,7 +47,7 @@ from tuimon.sources.log.reader import Lines, LogHead, check_header, decode, log_
 from tuimon.sources.log.runs import Chosen, choose, names, unreadable_notice
 from tuimon.text import plain, plural
 
-#: Lag from which a log is expected to get nothing more: its monitor was killed, or its node is gone.
+#: Lag from which a log is taken to be over: its monitor was killed, or its node is gone.
 STOPPED_S = 60.0
 
 
@@ -74,7 +74,7 @@ class NodeLog(Lines):
         self.renumbering = Renumbering(number, frames)
         #: seconds to add to a moment of this log, to get the wall clock, which all nodes set by the network
         self.shift_s = self.header.wall_unix_s - self.header.t
-        self.latest_s = self._read_s = self.header.t  # of the records that were passed on; of those that were read
+        self.latest_s = self._read_s = self.header.t  # of the records passed on; of the records read
 
     @property
     def latest_unix_s(self) -> float:
@@ -290,7 +290,7 @@ def nodes_of(logs: Sequence[NodeLog], newest_unix_s: float) -> list[Node]:
 
 
 def joined_exit(logs: Sequence[NodeLog]) -> Exit | None:
-    """How the run ended: as the first node that failed; None while any node goes on."""
+    """The end of the run: that of the first node that failed; None while any node goes on."""
     ends = [(log, log.exit) for log in logs if log.exit is not None]
     if len(ends) < len(logs):
         return None
@@ -416,7 +416,7 @@ class LogSource(Source):
         self._opened.close()
 
     def _of_run(self, log: NodeLog, record: Record) -> Iterator[Record]:
-        """The records of the run that a record of one log becomes."""
+        """Turns a record of one log into records of the run."""
         if isinstance(record, Header):
             return
         key = record.uuid if isinstance(record, Gpu) else f"memory of node {log.number}"

@@ -138,7 +138,7 @@ WRITE_RETRY_S = 5.0
 _LAST_TRIES, _LAST_RETRY_S = 5, 0.2
 #: Most records that are kept while the log cannot be written.
 PENDING_LIMIT = 2000
-#: ... and most earlier records that are kept because their facts come once and later records rest on them.
+#: ... and most earlier records that are kept because later records need facts that come only once.
 FACTS_LIMIT = 20_000
 
 

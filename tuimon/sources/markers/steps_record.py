@@ -14,11 +14,11 @@ from tuimon.sources.loop.step import COUNTED, Step
 from tuimon.sources.markers.thread_loops import ThreadLoop
 from tuimon.sources.window_lengths import stride_of
 
-#: A step is a long one from this many times the median on: our choice.
+#: A step of at least this many times the median is a long one: our choice.
 _LONG = 2
-#: The time of long steps beyond the usual counts half after some 30 windows.
+#: The time by which long steps exceed the usual counts half after some 30 windows.
 _DECAY = 0.98
-#: Long steps come at random: in one window they may take this many times as long as expected. More has another cause.
+#: Long steps come at random: in one window they may take this many times the expected time. More has another cause.
 _UNEXPECTED = 4
 
 

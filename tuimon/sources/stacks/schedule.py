@@ -15,7 +15,7 @@ from tuimon.proc import procfs
 from tuimon.proc.processes import is_python
 from tuimon.sources.process_table import ProcessTable
 
-#: Highest rate of any window, and the rate that a process's first windows begin with.
+#: The highest rate of any window, and the rate of a process's first windows.
 FASTEST_HZ = 100
 START_HZ = 20
 #: Length of a window in seconds, and the rate that the budget has to allow for it: each window costs a start of py-spy,
@@ -119,7 +119,7 @@ def _whole_hz(rate_hz: float, limit_hz: float) -> int:
 
 
 class CpuBudget:
-    """CPU seconds that may be spent: filled at ``ratio``, holds 8 seconds' worth, may go into debt.
+    """A token bucket of CPU seconds: it fills at ``ratio``, holds 8 seconds' worth, and may go into debt.
 
     A window's expected cost is spent when it begins, the difference to its real cost when it ends: however many
     processes wait, no more windows begin than can be paid for.
@@ -207,7 +207,7 @@ class _Rotation(Struct):
         return list(self.order)
 
     def move_to_end(self, pid: int) -> None:
-        """Put a process whose window begins behind all others."""
+        """Move a process to the end, as its window begins."""
         self.order.remove(pid)
         self.order.append(pid)
 

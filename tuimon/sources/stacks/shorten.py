@@ -27,7 +27,7 @@ _USERS_WEIGHT = 2
 
 RawStack = tuple[RawFrame, ...]  # root first
 Function = tuple[str, str]  # file and bare name
-#: Functions of a library that give its loop the next batch, be it as a generator.
+#: Functions of a library that give its loop the next batch, also as a generator.
 _GIVES_BATCH = ("__next__", "__iter__")
 #: The path of a loop that no library owns.
 NO_PATH: tuple[Function, ...] = ()
@@ -38,13 +38,13 @@ def shorten_stack(
 ) -> RawStack:
     """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
 
-    Of an import by a user line, the outermost frame is kept, and that of the imported package, because the
-    text of the user's line cannot always be read. An import is in no phase.
+    If a user line imports a package, the outermost frame of the import and the package's own frame are kept, because
+    the text of the user's line cannot always be read. An import is in no phase.
 
-    Of libraries, the frames are kept that the user calls or that call the user, that run the model, or that the
-    DataLoader calls (a dataset's function); and the last on the ``path``, whose functions lead to backward one after
-    another: the line at which a stack leaves them shows whether that is before the model. There the object that the
-    library iterates over is kept as well.
+    These frames of libraries are kept: those that the user calls or that call the user, those that run the model, and
+    those that the DataLoader calls (a dataset's function); also the last one on the ``path`` of functions that lead to
+    backward, as the line at which a stack leaves that path shows whether this is before the model. There the object
+    that the library iterates over is kept as well.
 
     With ``whole``, all frames of libraries are kept: for the one stack that shows how they lead to backward.
 
@@ -146,7 +146,7 @@ def phase_depth(stack: RawStack, depth: int, ids: FrameIds, *, calls: bool = Tru
 
 
 def most_frequent(counts: Counter[RawStack], room: int, ids: FrameIds) -> tuple[list[tuple[RawStack, int]], int]:
-    """At most ``room`` stacks, most frequent first, and how many samples are in none of them.
+    """At most ``room`` stacks, most frequent first, and the number of samples in none of them.
 
     The rarest lose their innermost frames, one by one while the phase that they show stays the same: ``main forward
     linear`` and ``main forward relu`` may both become ``main forward``. Those that a rule may report are not shortened.

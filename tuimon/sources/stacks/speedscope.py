@@ -16,8 +16,8 @@ from tuimon.torch_code import is_backward_entry, is_optimizer_step
 
 _PROFILE_NAME = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+)(?: "(.*)")?$', re.DOTALL)
 
-#: No file has as many lines. Seen: line 2,328,059,824 of a file "logger", while a Lightning training was sampled;
-#: and line 0 of a file "value".
+#: No file has as many lines. Seen while a Lightning training was sampled: line 2,328,059,824 of a file "logger", and
+#: line 0 of a file "value".
 _MAX_LINES = 1 << 24
 _NAMED_LIKE_FILE = re.compile(r"[./\\<]")
 #: Cycles are counted if each stay in backward, and each absence between two, has this many samples on average.

@@ -39,7 +39,7 @@ RUN_DEVIATION = 0.005
 #: caches. The place of its memory, and who shares the caches, stay the same as long as a process lives.
 _CORES_DEVIATION = 0.04
 #: With a share w of the time spent waiting for cores that other programs hold, steps are at most (1 - w) ** -power
-#: times as long. Measured beside busy programs on 2 cores: 1.3 to 1.5 for one thread, with or without workers, as a
+#: times as long. Measured next to busy programs on 2 cores: 1.3 to 1.5 for one thread, with or without workers, as a
 #: thread returns to caches that others have filled; up to 3 for two, which wait for each other after each operation.
 _STARVED_POWER = 3.0
 #: Batches of a run: more would show how steps depend on each other over less than a minute only, fewer would not show
@@ -128,7 +128,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
         """The logarithm of how many times as long its steps are, at most, as they would be without other programs.
 
         A run that waited for a core for a share w of its time took (1 - w) ** -p as long. Programs on one GPU take
-        turns: beside one that takes 0.4 of its time a step is at most 1 / 0.6 times as long.
+        turns: next to one that takes 0.4 of its time a step is at most 1 / 0.6 times as long.
         """
         return -_STARVED_POWER * math.log1p(-min(self.starved, 0.99)) - math.log1p(-min(self.gpu_taken, 0.99))
 

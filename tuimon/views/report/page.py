@@ -301,7 +301,7 @@ def ranks_table(ranks: Sequence[Rank]) -> dict[str, Any]:  # Any: what the templ
 
 
 def phase_bar(phases: Iterable[Phase]) -> list[tuple[str, str, float, float]]:
-    """The phases of a step; evaluation lies beside it."""
+    """The phases of a step; evaluation is not part of it."""
     return laid((phase.name, phase.share, phase.name) for phase in phases if phase.name != "eval")
 
 

@@ -103,7 +103,7 @@ def _over_lines(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[
 
 
 def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
-    """Phases beside GPU over output; below them, as wide as the screen, loaders and threads, which show code."""
+    """Phases next to GPU, over output; below them, as wide as the screen, loaders and threads, which show code."""
     least = _LEAST["step"] + _LEAST["loaders"]
     if "loaders" in panes and body.height < least + _LEAST["threads"]:
         panes = panes - {"threads"} if body.height >= least else {"loaders"}
@@ -228,7 +228,7 @@ class KeysLine(Canvas):
             self.fit()
 
     def fit(self) -> None:
-        """Show as many keys as fit beside the cost."""
+        """Show as many keys as fit next to the cost."""
         left = tuple(chain.from_iterable(part for _, part in self._keys()))
         cost = self._cost()
         self.show_lines([justified(left, line((cost, "dim")) if cost else (), self.content_size.width)])
@@ -356,7 +356,7 @@ class Board(Widget):
         return self._boxes.get(name)
 
     def toggle(self, name: str) -> None:
-        """Hide a pane, or show it again; one that has no room beside the others is shown alone."""
+        """Hide a pane, or show it again; one that has no room next to the others is shown alone."""
         pane = next(pane for pane in self.panes if pane.id == name)
         if name == "loaders":
             self._loaders_chosen = self.box(name) is None

@@ -291,7 +291,7 @@ class Capabilities(NamedTuple):
 class TerminalApp(App[ReturnType]):
     """An app with our style sheet and themes, which degrades with its terminal."""
 
-    CSS_PATH = Path(__file__).with_name("tuimon.tcss")  # a relative path would be resolved beside each subclass
+    CSS_PATH = Path(__file__).with_name("tuimon.tcss")  # a relative path would start at each subclass
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, capabilities: Capabilities | None = None) -> None:

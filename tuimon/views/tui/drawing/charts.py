@@ -69,8 +69,8 @@ def stacked(
 ) -> list[Line]:
     """A stacked area chart from 0 to ``hi`` that fills its width, the newest value at the right edge, top line first.
 
-    The first part of a value lies on top, as it leads the list beside the chart. Each cell is cut in eighths; where two
-    parts meet in it, one is drawn on the other: role ``forward on:data``.
+    The first part of a value lies on top, as it comes first in the list next to the chart. Each cell is cut in eighths;
+    where two parts meet in it, one is drawn on the other: role ``forward on:data``.
     """
     bounds = [_bounds(value, height * 8, hi) for value in spread(values, width, means)]
     lines: list[Line] = []

@@ -57,7 +57,7 @@ def write_pages(pages: Iterable[Page], file: IO[str], end: str = "") -> None:
 
 
 def plain_page(page: Page, width: int = WIDTH, *, coloured: bool = False) -> str:
-    """A page as lines of text; code without a mark beside it, so that it can be copied."""
+    """A page as lines of text; code has no mark in front of it, so that it can be copied."""
     title = line((f"{rule_title(page.rule)}  {page.title}", "strong"))
     return "".join(
         "".join(

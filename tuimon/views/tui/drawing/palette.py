@@ -1,7 +1,7 @@
 """Colours: one dark and one light theme, and the look of each role of a span in them.
 
 Phases keep their colour everywhere. The hues (amber, blue, violet, teal, green, grey) differ in lightness as well, so
-that they stay apart for colour-blind eyes; every coloured thing also has its name beside it.
+that they stay apart for colour-blind eyes; every coloured thing also has its name next to it.
 """
 
 from __future__ import annotations

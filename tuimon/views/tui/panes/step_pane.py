@@ -119,7 +119,7 @@ def phase_rows(state: StepState, ranges: Sequence[RangeRow], width: int, *, with
 
 
 def ranges_that_fit(table: PhaseTable, height: int, below: int = 0) -> tuple[RangeRow, ...]:
-    """The ranges down to the depth that fits beside phases, chart and ``below``; else the longest outermost ones."""
+    """The ranges down to the depth that fits next to phases, chart and ``below``; else the longest outermost ones."""
     ranges = table.ranges
     room = height - len(table.rows) - below - (4 if height >= 16 else 1)
     if len(ranges) <= room:
@@ -321,7 +321,7 @@ def _notes(notices: Iterable[Notice], steps: StepSummary | None) -> tuple[str, .
 
 
 def idle_line(times: GpuTimeRow, width: int) -> Line:
-    """``GPU idle  ━━━━━┄──  31–44 % of its time: it waits for the CPU``: the longest text beside which a gauge fits."""
+    """``GPU idle  ━━━━━┄──  31–44 % of its time: it waits for the CPU``: as long as leaves room for a gauge."""
     idle, who = idle_share_text(times), who_waits(times)
     role = "warning" if times.idle.low >= BUSY_IDLE else "text"
     parts = [(times.idle.low, "━", role), (times.idle.width, "┄", role)]

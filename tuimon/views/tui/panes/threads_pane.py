@@ -228,7 +228,7 @@ class ThreadsPane(MovingPane[ThreadsState]):
         return ThreadsState(rows, tuple(notes), processes, ended=session.exit is not None)
 
     def shown(self) -> Sequence[ThreadRow]:
-        """The threads that pass the filter, sorted, and helpers that are alike as one."""
+        """The threads that pass the filter, sorted; helpers of one kind are merged."""
         state, made_from = self.state, (self.state, self.filter_text, self._sort)
         if state is not None and made_from != self._rows_of:
             self._rows_of = made_from

@@ -96,7 +96,7 @@ GPU
   slowed      | what holds the clocks down, and for what share of the time
   J/step      | energy that the GPUs of this process take for one step
   foreign     | a process that does not belong to this run
-  busy        | beside several processes: share of time in which kernels of this one ran, as last read
+  busy        | with several processes: share of time in which kernels of this one ran, as last read
 
 Loaders: torch's DataLoaders, figures of the last 30 s
   ready      | batches that were ready when the trainer fetched one, out of workers × prefetch

@@ -69,7 +69,7 @@ class SheetBody(VerticalScroll):
     ]
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """The height of the lines at the width beside the scroll bar; Textual would take the full width."""
+        """The height of the lines at the width that the scroll bar leaves; Textual would take the full width."""
         return super().get_content_height(container, viewport, width - self.scrollbar_size_vertical)
 
 

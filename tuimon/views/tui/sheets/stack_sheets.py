@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Innermost frames shown of a group that holds others up (True), and of a group that waits (False).
 _FRAMES = {True: 10, False: 4}
-#: Kind of a group -> its colour; a group that waits is dim beside these.
+#: Kind of a group -> its colour; a group that waits is dim.
 _ROLES = {
     "stopped": "critical",
     "ended": "critical",

@@ -27,7 +27,7 @@ from tuimon.views.tui.sheets.sheet import Sheet
 
 STEPS_TO_TRACE = 5
 _ROWS = 12
-#: Characters of a line of the user's code beside an operator.
+#: Characters of a line of the user's code next to an operator.
 _WHERE = 32
 
 
