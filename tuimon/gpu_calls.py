@@ -481,15 +481,15 @@ def _without_call(row: WaitingCall, call: CallSyntax, name: str, path: _Path) ->
         if any(isinstance(node, ast.Slice) for node in path) or "range" in (getattr(each, "id", "") for each in calls):
             return FIXED
     if row.instead == PRINT:
-        return PRINT.format(x=_kept(next(node for node in call.arguments if tensor_certainty(node) is not None)))
-    return row.instead.format(x=_kept(call.operand) if row.instead == KEEP else _operand(call.operand), f=name)
+        return PRINT.format(x=_detached(next(node for node in call.arguments if tensor_certainty(node) is not None)))
+    return row.instead.format(x=_detached(call.operand) if row.instead == KEEP else _operand(call.operand), f=name)
 
 
 def _waits_of_text(node: ast.expr, values: list[ast.expr]) -> Iterator[_Wait]:
     certain = any_tensor(values)
     if certain is not None:
         first = next(value for value in values if tensor_certainty(value) is not None)
-        yield _Wait("print", node, certain, PRINT.format(x=_kept(first)))
+        yield _Wait("print", node, certain, PRINT.format(x=_detached(first)))
 
 
 def _waits_of_subscript(node: ast.Subscript, path: _Path) -> Iterator[_Wait]:
@@ -571,6 +571,6 @@ def _operand(node: ast.AST | None, otherwise: str = "x") -> str:
     return f"({text})" if isinstance(node, _COMPOUND) and text != otherwise else text
 
 
-def _kept(node: ast.AST | None) -> str:
+def _detached(node: ast.AST | None) -> str:
     text = _operand(node)
     return text if text.endswith(".detach()") else f"{text}.detach()"

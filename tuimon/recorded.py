@@ -40,12 +40,12 @@ class RecordedLog:
     @property
     def session(self) -> Session:
         """The state at the end of the log: ``over("whole")`` gives phases, steps, threads, samples and loaders."""
-        return self._folded[0]
+        return self._outcome[0]
 
     @property
     def findings(self) -> list[Finding]:
         """The verdicts over the whole run, the most important first."""
-        return self._folded[1]
+        return self._outcome[1]
 
     def report(self) -> dict[str, Any]:  # Any: JSON
         """The object of ``tuimon report --format json``, before rounding."""
@@ -54,7 +54,7 @@ class RecordedLog:
         return content
 
     @cached_property
-    def _folded(self) -> tuple[Session, list[Finding]]:
+    def _outcome(self) -> tuple[Session, list[Finding]]:
         return fold(self, self._verdicts)
 
 

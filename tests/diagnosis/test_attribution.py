@@ -9,7 +9,7 @@ from tests.verdicts import ACCEPTED
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.judging import ClaimableTime, attributed, claimed_once
+from tuimon.diagnosis.judging import ClaimableTime, drop_explained, settle_claims
 from tuimon.diagnosis.rulebook import BY_NAME, ranked
 from tuimon.interval import Interval
 from tuimon.records import Place
@@ -28,7 +28,7 @@ def finding(rule, severity="warning", share=None, *where, **evidence):
 
 
 def order(*findings):
-    return [f.rule for f in ranked(attributed(findings, NO_STEP))]
+    return [f.rule for f in ranked(drop_explained(findings, NO_STEP))]
 
 
 def test_severity_first_then_gain_and_what_comes_from_outside_last():
@@ -73,7 +73,7 @@ def test_a_benign_synchronisation_contradicts_nothing():
 
 def held(room, *findings):
     """The findings that hold most of what they claim, by rule; ``room``: what the GPU idles at calls, or a step's."""
-    return claimed_once(findings, room).kept
+    return settle_claims(findings, room).kept
 
 
 def idle(total, **by_phase):

@@ -78,14 +78,14 @@ def test_who_held_the_gil_before_the_first_step_says_nothing_of_the_steps():
 def test_in_which_function_a_thread_holds_the_gil():
     place = Place("net.py", 3, "match")
     session = session_of(process(), steps(1.0, {"forward": 100}), steps(2.0, {"forward": 100}))
-    assert session.gil[100].held_in(0.0, 100, place) is None
+    assert session.gil[100].gil_share_in(0.0, 100, place) is None
     functions = [GilFunction(100, "net.py", "match", 9), GilFunction(100, "net.py", "main", 5)]
     session.add(Gil(t=3.0, pid=100, samples=36, threads=[GilCount(100, 14)], functions=functions))
-    assert session.gil[100].held_in(0.0, 100, place) == 0.25
-    assert session.gil[100].held_in(0.0, 100, Place("net.py", 3, "other")) == 0.0
-    assert session.gil[100].held_in(0.0, 101, place) is None
+    assert session.gil[100].gil_share_in(0.0, 100, place) == 0.25
+    assert session.gil[100].gil_share_in(0.0, 100, Place("net.py", 3, "other")) == 0.0
+    assert session.gil[100].gil_share_in(0.0, 101, place) is None
     session.add(gil(4.0, 36))
-    assert session.gil[100].held_in(0.0, 100, place) == 0.125
+    assert session.gil[100].gil_share_in(0.0, 100, place) == 0.125
 
 
 def test_pthread_ids_name_the_main_thread_only():

@@ -242,7 +242,7 @@ def _scheduler() -> "Any":
         api, raiser = ctypes.pythonapi, ctypes.py_object(_LateRaiser())
         api.Py_IncRef(raiser)  # a pending call holds only its address
         is_true = ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p)
-        _schedulers.append(_compared(api.Py_AddPendingCall, is_true, raiser))
+        _schedulers.append(_call_on_comparison(api.Py_AddPendingCall, is_true, raiser))
     return _schedulers[0]
 
 
@@ -251,10 +251,10 @@ def _setter(kind: "type") -> "Any":
     import ctypes
 
     set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
-    return _compared(set_exception, ctypes.c_ulong(get_ident()), ctypes.py_object(kind))
+    return _call_on_comparison(set_exception, ctypes.c_ulong(get_ident()), ctypes.py_object(kind))
 
 
-def _compared(function: "Any", *arguments: "Any") -> "Any":
+def _call_on_comparison(function: "Any", *arguments: "Any") -> "Any":
     """An object that has a function of Python's C API called when it is compared.
 
     All in C: the exception that it sets would interrupt a Python function of ours immediately, and not the program's

@@ -214,11 +214,12 @@ def graded(finding: Finding) -> Finding:
     if finding.severity == "benign":
         return finding
     if finding.best.least is not None:
-        return replace(finding, severity=_of_gain(finding.best.least))
+        return replace(finding, severity=_severity_of(finding.best.least))
     if finding.severity == "info" or finding.share_of_step is None:
         return finding
     return replace(
-        finding, severity=max(finding.severity, _of_gain(_bound(finding.share_of_step)), key=SEVERITY_ORDER.__getitem__)
+        finding,
+        severity=max(finding.severity, _severity_of(_bound(finding.share_of_step)), key=SEVERITY_ORDER.__getitem__),
     )
 
 
@@ -269,7 +270,7 @@ def leading(findings: Iterable[Finding]) -> Finding | None:
     return replace(found[0], fixes=tuple(fix for each in found for fix in each.fixes), evidence=figures)
 
 
-def _of_gain(gain: float) -> Severity:
+def _severity_of(gain: float) -> Severity:
     if gain >= CRITICAL_GAIN:
         return "critical"
     return "warning" if gain >= WARNING_GAIN else "info"

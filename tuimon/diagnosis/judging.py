@@ -66,18 +66,18 @@ def diagnose_run(session: Session, of_moment: Sequence[Finding]) -> list[Finding
 
 
 def _ranked(findings: Iterable[Finding], evidence: Evidence, *, with_unclaimed: bool = False) -> list[Finding]:
-    left = attributed(findings, evidence, with_unclaimed=with_unclaimed)
-    left = [_graded(within_share(finding)) for finding in left]  # fixes may have been taken over
+    left = drop_explained(findings, evidence, with_unclaimed=with_unclaimed)
+    left = [_with_severity(within_share(finding)) for finding in left]  # fixes may have been taken over
     return with_warnings(ranked(left), evidence)
 
 
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
     judged = ((rule, rule.judge(evidence)) for rule in rules)
     found = (replace(finding, rule=rule.name) for rule, finding in judged if finding is not None)
-    return [_graded(within_share(finding)) for finding in found]
+    return [_with_severity(within_share(finding)) for finding in found]
 
 
-def _graded(finding: Finding) -> Finding:
+def _with_severity(finding: Finding) -> Finding:
     return finding if BY_NAME[finding.rule].kind == "harm" else graded(finding)
 
 
@@ -113,7 +113,7 @@ class Claimed(NamedTuple):
     left: Cells
 
 
-def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaimed: bool = False) -> list[Finding]:
+def drop_explained(findings: Iterable[Finding], evidence: Evidence, *, with_unclaimed: bool = False) -> list[Finding]:
     """Drops findings whose time another finding explains.
 
     During a hang only GPU errors are kept, because shares of steps describe the past.
@@ -130,7 +130,7 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
     holds_up = "hang" in found or any(map(_is_warning_or_worse, faults))
     for name in _without_faults(found) if holds_up else ():
         del found[name]
-    left = claimed_once(_costly(found), _claimable_time(evidence)).left if with_unclaimed else Cells()
+    left = settle_claims(_costly(found), _claimable_time(evidence)).left if with_unclaimed else Cells()
     if with_unclaimed and (not holds_up or left.share >= MOST):
         unclaimed = Unclaimed(evidence, left, faults, holds_up)
         described = (
@@ -147,7 +147,7 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
         if is_benign_claim and any(_is_at_lines(each, other) for other in costly):
             del found[each.rule]
     if len(costly) > 1:
-        kept = claimed_once(costly, _claimable_time(evidence)).kept
+        kept = settle_claims(costly, _claimable_time(evidence)).kept
         found = {name: kept.get(name, each) for name, each in found.items() if name in kept or each not in costly}
     return list(found.values())
 
@@ -174,7 +174,7 @@ def _claimable_time(evidence: Evidence) -> ClaimableTime:
     return ClaimableTime(found, [cell.cost.high for cell in found], gpu.idle.high + beside)
 
 
-def claimed_once(findings: Iterable[Finding], time: ClaimableTime) -> Claimed:
+def settle_claims(findings: Iterable[Finding], time: ClaimableTime) -> Claimed:
     """The findings that keep most of the time that they claim, the longest claim first.
 
     A claim has half its weight if its gain may be nothing, and if its rule claims what others leave. Each takes its
@@ -191,7 +191,7 @@ def claimed_once(findings: Iterable[Finding], time: ClaimableTime) -> Claimed:
     for finding in order:
         claim, share = claims[finding.rule], finding.share_of_step or 0.0
         reach = min(time.total, sum(time.sizes[i] for i in claim))
-        here, everywhere = _by_rule(held, claim), _by_rule(held, held)
+        here, everywhere = _kept_by_rule(held, claim), _kept_by_rule(held, held)
         gone = sum(everywhere.values())
         free = min(reach - sum(here.values()), time.total - gone)
         if free < MOST * reach and gone >= MOST * share:
@@ -218,7 +218,7 @@ def _weight(finding: Finding) -> float:
     )
 
 
-def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> dict[str, float]:
+def _kept_by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> dict[str, float]:
     """The time of some cells that each rule keeps."""
     total: dict[str, float] = defaultdict(float)
     for i in among:

@@ -131,7 +131,7 @@ class Launched:
         try:
             self._process = self._start(env)
         except OSError as error:
-            raise _refused(self.argv[0], error) from error
+            raise _launch_error(self.argv[0], error) from error
         self.pid = self._process.pid
         self.ending = Ending(self._signal_group, lambda: procfs.waited_s(self.pid))
 
@@ -148,7 +148,7 @@ class Launched:
                 stderr=file,
                 start_new_session=file is not None,
                 close_fds=False,
-                restore_signals=not _given_no_sigpipe(),
+                restore_signals=not _inherited_ignored_sigpipe(),
             )
         finally:
             signal.signal(signal.SIGXFSZ, xfsz)
@@ -208,7 +208,7 @@ class Launched:
 _HANDING_ON = {b"sh", b"dash", b"bash", b"zsh", b"ksh", b"busybox", b"systemd"}
 
 
-def _given_no_sigpipe() -> bool:
+def _inherited_ignored_sigpipe() -> bool:
     """True if tuimon's parent shows that SIGPIPE was ignored before tuimon started: Python always ignores it."""
     parent = os.getppid()
     name = (procfs.read_bytes(f"/proc/{parent}/comm") or b"").strip()
@@ -225,7 +225,7 @@ def _ended(code: int) -> ExitStatus:
     return ExitStatus(128 - code, name)
 
 
-def _refused(program: str, error: OSError) -> LaunchError:
+def _launch_error(program: str, error: OSError) -> LaunchError:
     shown = plain(program)
     match error.errno:
         case errno.ENOEXEC:

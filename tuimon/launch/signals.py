@@ -39,7 +39,7 @@ class _Handlers:
     def __init__(self) -> None:
         self._before: dict[int, object] = {}
 
-    def _set(self, number: int, handler: Callable[[int, FrameType | None], object]) -> None:
+    def _set_handler(self, number: int, handler: Callable[[int, FrameType | None], object]) -> None:
         before = signal.getsignal(number)
         if before is not None and number not in self._before:
             self._before[number] = before
@@ -68,7 +68,7 @@ class LeaveSignals(_Handlers):
     def __enter__(self) -> LeaveSignals:
         for number in _LEAVE:
             if not _is_ignored(number):
-                self._set(number, self._receive)
+                self._set_handler(number, self._receive)
         return self
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -98,7 +98,7 @@ class Relay(_Handlers):
         self._witness = Witness()
         for number in PASSED_ON:
             if not _is_ignored(number):  # the training is to inherit an ignored signal
-                self._set(number, self._on_signal)
+                self._set_handler(number, self._on_signal)
         return self
 
     def __exit__(
@@ -110,7 +110,7 @@ class Relay(_Handlers):
     def forward_to(self, launched: Launched) -> None:
         """Pass signals on to this process, which has just been started; those that came before are passed on now."""
         for number in PASSED_ON:
-            self._set(number, self._on_signal)
+            self._set_handler(number, self._on_signal)
         self._launched = launched
         while self._due:
             launched.forward(self._due.pop(0)[1])

@@ -254,7 +254,7 @@ class DeviceHistory:
         self._causes = KeyNumbers[str](1)  # by cause of lower clocks: its time in microseconds
         # by process on it: its time, that in which its kernels run, and that in which no process's kernels are measured
         self._holders = KeyNumbers[int](3)
-        self._held = Series(Stretch, FEW_ROWS)
+        self._process_use = Series(Stretch, FEW_ROWS)
 
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""
@@ -275,8 +275,10 @@ class DeviceHistory:
         causes = ((each.cause, 1.0 if each.ratio is None else each.ratio) for each in record.throttled)
         times = self._causes.counts((cause, round(covers_us * ratio)) for cause, ratio in causes)
         self._counters.fold(record, times, begin_s=begin_s, joules=joules, joules_s=joules_s)
-        held = ((pid, *(round(covers_us * ratio) for ratio in ratios)) for pid, *ratios in _held(record.processes))
-        self._held.append(Stretch(begin_s, record.t), self._holders.counts(held))
+        held = (
+            (pid, *(round(covers_us * ratio) for ratio in ratios)) for pid, *ratios in _process_use(record.processes)
+        )
+        self._process_use.append(Stretch(begin_s, record.t), self._holders.counts(held))
         samples = record.util_samples or ([record.util_ratio] if record.util_ratio is not None else [])
         each_s = (record.t - begin_s) / max(1, len(samples))
         for number, ratio in enumerate(samples if each_s else ()):
@@ -318,9 +320,9 @@ class DeviceHistory:
 
     def holders(self, spans: Sequence[SteppingSpan]) -> tuple[OnGpu, ...]:
         """The processes on it in these stretches; those of its latest record if there were none."""
-        found = _shares(self._held, self._holders, spans)
+        found = _shares(self._process_use, self._holders, spans)
         sums: dict[int, list[float]] = {pid: list(share) for pid, share in found.items() if share[0]}
-        for pid, *share in _held(self.latest.processes) if not sums else ():
+        for pid, *share in _process_use(self.latest.processes) if not sums else ():
             sums[pid] = [sum(both) for both in zip(sums.get(pid, [0.0] * 3), share, strict=True)]
         return tuple(
             OnGpu(pid, present, Interval(computes, min(present, computes + unknown)))
@@ -384,7 +386,7 @@ def _pids(processes: Iterable[OnGpu | GpuProcess]) -> list[int]:
     return [process.pid for process in processes]
 
 
-def _held(processes: Sequence[GpuProcess]) -> Iterator[tuple[int, float, float, float]]:
+def _process_use(processes: Sequence[GpuProcess]) -> Iterator[tuple[int, float, float, float]]:
     """By pid: 1, the share of time in which its kernels ran (0 if it was idle), and 1 if that was not measured."""
     unknown = float(not any(each.sm_ratio is not None for each in processes))
     return ((each.pid, 1.0, each.sm_ratio or 0.0, unknown) for each in processes)

@@ -212,9 +212,7 @@ def ranks_of(focus: int, processes: Mapping[int, Process], training: Collection[
         return []
     ranked = [process for process in processes.values() if _is_rank(process, processes, training)]
     newest: dict[int, Process] = {}  # of each rank the live one, of several the one that trains, the last started
-    for process in sorted(
-        _of_one_training(own, ranked), key=lambda p: (not p.ended, p.pid in training, p.start_unix_s)
-    ):
+    for process in sorted(_without_rivals(own, ranked), key=lambda p: (not p.ended, p.pid in training, p.start_unix_s)):
         if process.rank is not None:
             newest[process.rank] = process
     live_s = [process.start_unix_s for process in newest.values() if not process.ended]
@@ -241,7 +239,7 @@ def _is_rank(process: Process, processes: Mapping[int, Process], training: Colle
     return process.python is not None and not inherited
 
 
-def _of_one_training(own: Process, ranked: Sequence[Process]) -> list[Process]:
+def _without_rivals(own: Process, ranked: Sequence[Process]) -> list[Process]:
     """The processes without those of another training, whose launcher has the same ranks at the same time.
 
     At the same time: both still run, or they were started at about the same moment.

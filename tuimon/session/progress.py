@@ -68,7 +68,7 @@ def progress_of(own: ProcessView) -> Progress:
     if session.exit is None and done is not None and planned is not None and steps is not None and steps.per_second:
         left_s, left_of = (planned - done) / steps.per_second, "run"
     elif session.exit is None and epoch.given is not None:
-        left_s, left_of = _left(epoch, epochs, loaders[0].fetches * _of_all_steps(own))
+        left_s, left_of = _time_left(epoch, epochs, loaders[0].fetches * _rate_of_all_steps(own))
     return Progress(
         samples_per_s=samples_per_s,
         tokens_per_s=tokens_per_s,
@@ -93,7 +93,7 @@ def _rates_in(own: ProcessView) -> tuple[float | None, float | None]:
 
     As the program passes them; otherwise from all batches of its training loaders. None if some are unknown.
     """
-    totals, a_second = own.totals, _of_all_steps(own)
+    totals, a_second = own.totals, _rate_of_all_steps(own)
     a_step = (totals.sums.per_second or 0.0) / totals.sized if totals.sized else 0.0
     samples: list[float | None] = []
     tokens: list[float | None] = []
@@ -109,7 +109,7 @@ def _rates_in(own: ProcessView) -> tuple[float | None, float | None]:
     return totals.samples * a_step or sum_of_all(samples), totals.tokens * a_step or sum_of_all(tokens)
 
 
-def _of_all_steps(own: ProcessView) -> float:
+def _rate_of_all_steps(own: ProcessView) -> float:
     """The part of all its steps so far that a process makes in a second.
 
     Batches of a step are counted over the whole run: the pace of the loader alone leaves out evaluation.
@@ -130,7 +130,7 @@ def _epoch(session: Session, loaders: list[LoaderRow]) -> EpochRow:
     return epoch._replace(done=None) if session.is_attached else epoch
 
 
-def _left(epoch: EpochRow, epochs: int | None, batches_per_s: float) -> tuple[float | None, LeftOf | None]:
+def _time_left(epoch: EpochRow, epochs: int | None, batches_per_s: float) -> tuple[float | None, LeftOf | None]:
     if epoch.given is None or epoch.length is None or not batches_per_s:
         return None, None
     if epochs is not None and epoch.done is not None and epoch.done < epochs:

@@ -88,7 +88,7 @@ def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
     work in another. Sleep that no stack shows counts as waiting in backward. So a shorter own backward does not count;
     a longer one does, beyond the error of that sleep.
     """
-    shared = _pooled(ranks)
+    shared = _mean_collective_shares(ranks)
     all_waits = [_waits(rank, shared) for rank in ranks]
     parts = [
         ({phase: ms - waits.get(phase, 0.0) for phase, ms in rank.ms.items()}, waits)
@@ -109,7 +109,7 @@ def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
     return splits
 
 
-def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
+def _mean_collective_shares(ranks: Sequence[RankTimes]) -> dict[str, float]:
     """The mean share of samples in collectives by phase, over the ranks that have samples in that phase.
 
     Only of phases in which collectives were sampled often enough.

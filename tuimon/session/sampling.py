@@ -157,7 +157,7 @@ class GilWindows(Series[Any]):
             return None
         return min(counts.get((tid, "", _ANYWHERE), 0) / samples, 1.0)
 
-    def held_in(self, steps_s: float, tid: int, place: Place) -> float | None:
+    def gil_share_in(self, steps_s: float, tid: int, place: Place) -> float | None:
         """Share of time in which a thread held the GIL in a user function, or below.
 
         None before there are 30 samples, or if no function was recorded.

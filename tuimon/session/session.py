@@ -168,9 +168,9 @@ class SessionView:
 
     def processes(self) -> list[Process]:
         """All processes of the run, trainers first, ended ones last."""
-        return [self.as_it_was(process) for process in self.session.processes()]
+        return [self.in_span(process) for process in self.session.processes()]
 
-    def as_it_was(self, process: Process) -> Process:
+    def in_span(self, process: Process) -> Process:
         """A process's record; over the whole run it counts as alive if it lived in that span."""
         return structs.replace(process, ended=False) if process.ended and process.t >= self.lived_s else process
 
@@ -282,7 +282,7 @@ class ProcessView(Struct, frozen=True, dict=True):
         known = self.view.session.process(self.pid)
         if known is None:
             return Process(t=0.0, pid=self.pid, ppid=0, start_unix_s=0.0, command=[], role="other", markers=False)
-        return self.view.as_it_was(known)
+        return self.view.in_span(known)
 
     @property
     def node(self) -> int:

@@ -134,11 +134,11 @@ def rank_collectives(data: bytes, rank: int) -> list[RankCollective]:
     for entry in dump.entries:
         if entry.is_collective and (len(groups) < _GROUPS or entry.group in groups):
             groups.setdefault(entry.group, []).append(entry)
-    rows = [_of_group(key, entries, dump.pg_config, rank) for key, entries in groups.items()]
-    return rows + list(_not_begun(dump, rank, {row.group for row in rows}, _GROUPS - len(rows)))
+    rows = [_group_collective(key, entries, dump.pg_config, rank) for key, entries in groups.items()]
+    return rows + list(_groups_not_begun(dump, rank, {row.group for row in rows}, _GROUPS - len(rows)))
 
 
-def _of_group(
+def _group_collective(
     key: tuple[str, ...], entries: Iterable[_Entry], config: dict[str, _ProcessGroup], rank: int
 ) -> RankCollective:
     numbers: dict[int, list[_Entry]] = {}
@@ -164,7 +164,7 @@ def _of_group(
     )
 
 
-def _not_begun(dump: _Dump, rank: int, known: Set[str], most: int) -> Iterable[RankCollective]:
+def _groups_not_begun(dump: _Dump, rank: int, known: Set[str], most: int) -> Iterable[RankCollective]:
     """Groups in which a rank has entered nothing yet; none if older entries may have been overwritten."""
     if min((entry.record_id for entry in dump.entries), default=0) > 0:
         return

@@ -68,16 +68,18 @@ class _Program:
         attributes = [(call, call.func) for call in calls if isinstance(call.func, ast.Attribute)]
         assigns = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
         #: objects with parameters, and torch's losses: calling one gives a tensor with a graph
-        self._modules = {_dotted(func.value) for _, func in attributes if func.attr == "parameters"} - {""}
+        self._modules = {_dotted_name(func.value) for _, func in attributes if func.attr == "parameters"} - {""}
         self._made: dict[str, list[ast.expr]] = {}  # by name, what is assigned to it anywhere
         for target, value in _assignments(tree):
-            self._made.setdefault(_dotted(target), []).append(value)
+            self._made.setdefault(_dotted_name(target), []).append(value)
         called = {
             name: [each.func for each in values if isinstance(each, ast.Call)] for name, values in self._made.items()
         }
         torchs = ("nn.", "torch.nn.")
-        self._losses = {name for name, of in called.items() if any(_dotted(each).startswith(torchs) for each in of)}
-        self._emptied = {name for node in ast.walk(tree) for name in _emptied_by(node)}
+        self._losses = {
+            name for name, of in called.items() if any(_dotted_name(each).startswith(torchs) for each in of)
+        }
+        self._emptied = {name for node in ast.walk(tree) for name in _emptied_containers(node)}
         self._graphs: set[str] = set()
         for call, func in attributes:
             if func.attr == "backward":
@@ -101,9 +103,9 @@ class _Program:
             if not closes and any(_opens_figure(node) for node in ast.walk(statement)):
                 yield self._line("figure", statement, function)
             loop = next((loop for loop in reversed(loops) if self._makes_steps(loop)), loops[-1])
-            if not removes and self._is_each_step(loop) and _called(statement) & _HOOKS:
+            if not removes and self._is_each_step(loop) and _called_functions(statement) & _HOOKS:
                 yield self._line("hook", statement, function)
-            kept = self._kept_by(statement, loop)
+            kept = self._keeping_variable(statement, loop)
             if kept and not any(map(_is_bounded, self._made.get(kept, ()))) and not _is_renewed(kept, loop):
                 yield self._line("graph", statement, function)
 
@@ -150,24 +152,24 @@ class _Program:
 
     def _makes_steps(self, node: ast.AST) -> bool:
         """True if it calls backward, or a function of the file that does."""
-        return bool(_called(node) & self._stepping)
+        return bool(_called_functions(node) & self._stepping)
 
     def _is_each_step(self, loop: ast.AST) -> bool:
         """True if each iteration of a loop is a step, not an epoch."""
         inner = (node for node in ast.walk(loop) if isinstance(node, _LOOPS) and node is not loop)
         return self._makes_steps(loop) and not any(map(self._makes_steps, inner))
 
-    def _kept_by(self, statement: ast.stmt, loop: ast.AST) -> str:
+    def _keeping_variable(self, statement: ast.stmt, loop: ast.AST) -> str:
         """The variable in which a statement keeps one more tensor with a graph in each iteration; empty if none."""
         match statement:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=keeper, attr=attr), args=args)) if attr in _KEEPERS:
-                return _dotted(keeper) if any(map(self._has_graph, args)) else ""
+                return _dotted_name(keeper) if any(map(self._has_graph, args)) else ""
             case ast.AugAssign(target=target, op=ast.Add(), value=value):
-                return _dotted(target) if self._has_graph(value) else ""
+                return _dotted_name(target) if self._has_graph(value) else ""
             case ast.Assign(targets=[ast.Subscript(value=keeper, slice=key)], value=value):
                 names = (node for node in ast.walk(loop) if isinstance(node, ast.Name))
                 is_new = bool(self._values([key]) & {node.id for node in names if isinstance(node.ctx, ast.Store)})
-                return _dotted(keeper) if is_new and self._has_graph(value) else ""
+                return _dotted_name(keeper) if is_new and self._has_graph(value) else ""
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp(op=ast.Add()) as value):
                 return name if name in self._values([value]) and self._has_graph(value) else ""
         return ""
@@ -182,7 +184,7 @@ class _Program:
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
                 return any(map(self._has_graph, parts))
             case ast.Call(func=func, args=args):
-                called = _dotted(func)
+                called = _dotted_name(func)
                 if called in self._modules or called.rpartition(".")[2] in self._returning:
                     return True
                 if called in self._losses or called.startswith(("F.", "torch.")):
@@ -213,17 +215,17 @@ class _Program:
         A file without such a loop is used by another file: then any function that no constructor calls may be one.
         """
         if loops:
-            names = self._reached(loops) | _EACH_STEP
+            names = self._reached_functions(loops) | _EACH_STEP
             return [each for each in self._functions if each.name in names]
-        once = self._reached([each for each in self._functions if each.name == "__init__"]) | {"__init__"}
+        once = self._reached_functions([each for each in self._functions if each.name == "__init__"]) | {"__init__"}
         return [each for each in self._functions if each.name not in once]
 
-    def _reached(self, nodes: Sequence[ast.AST]) -> set[str]:
+    def _reached_functions(self, nodes: Sequence[ast.AST]) -> set[str]:
         """The names called in these nodes, and in functions of the file that have such a name."""
         names: set[str] = set()
         waiting = list(nodes)
         while waiting:
-            new = _called(waiting.pop()) - names
+            new = _called_functions(waiting.pop()) - names
             names |= new
             waiting += (each for each in self._functions if each.name in new)
         return names
@@ -234,10 +236,10 @@ class _Program:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=keeper, attr=attr), args=[*_, value])):
                 is_kept = attr in _KEEPERS
             case ast.Assign(targets=[ast.Subscript(value=keeper, slice=key), *_], value=value):
-                is_kept = self._is_made(_dotted(keeper), _MAPPINGS) and not isinstance(key, ast.Constant)
+                is_kept = self._is_made(_dotted_name(keeper), _MAPPINGS) and not isinstance(key, ast.Constant)
             case _:
                 return ""
-        name = _dotted(keeper)
+        name = _dotted_name(keeper)
         is_filled = is_kept and name not in self._emptied and self._is_made(name, _CONTAINERS)
         return name if is_filled and not self._is_plain(value) else ""
 
@@ -277,7 +279,7 @@ def _opens_figure(node: ast.AST) -> bool:
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in _FIGURES
-        and _dotted(node.func.value) in ("plt", "pyplot", "matplotlib.pyplot")
+        and _dotted_name(node.func.value) in ("plt", "pyplot", "matplotlib.pyplot")
     )
 
 
@@ -286,7 +288,7 @@ def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     for node in ast.walk(tree):
         match node:
             case ast.Assign():
-                yield from _assigned_in(node)
+                yield from _target_values(node)
             case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.AugAssign(target=target, value=value):
                 yield target, value
             case (
@@ -296,21 +298,21 @@ def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
                 yield target, ast.Constant(0)
 
 
-def _dotted(node: ast.AST) -> str:
+def _dotted_name(node: ast.AST) -> str:
     """``self.losses`` for an expression of this form; empty for any other."""
     name, value = getattr(node, "attr", None), getattr(node, "value", None)
     if isinstance(name, str) and value is not None:
-        base = _dotted(value)
+        base = _dotted_name(value)
         return f"{base}.{name}" if base else ""
     return str(getattr(node, "id", ""))
 
 
-def _called(node: ast.AST) -> set[str]:
+def _called_functions(node: ast.AST) -> set[str]:
     """The functions that a node calls, by the last part of their dotted names."""
     return {last_name(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)}
 
 
-def _assigned_in(assign: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _target_values(assign: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Targets and their values, also those of ``a, b = [], 0``."""
     for target in assign.targets:
         parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
@@ -318,26 +320,29 @@ def _assigned_in(assign: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
         yield from zip(parts, values if len(values) == len(parts) else [assign.value] * len(parts), strict=True)
 
 
-def _emptied_by(node: ast.AST) -> Iterator[str]:
+def _emptied_containers(node: ast.AST) -> Iterator[str]:
     """The containers from which a node removes objects."""
     match node:
         case ast.Call(func=ast.Attribute(value=emptied, attr=attr)) if attr in _EMPTYING:
-            yield _dotted(emptied)
+            yield _dotted_name(emptied)
         case ast.Delete(targets=targets):
-            yield from (_dotted(getattr(target, "value", target)) for target in targets)
+            yield from (_dotted_name(getattr(target, "value", target)) for target in targets)
         case ast.Assign(targets=targets):  # x[:] = ...
             yield from (
-                _dotted(t.value) for t in targets if isinstance(t, ast.Subscript) and isinstance(t.slice, ast.Slice)
+                _dotted_name(t.value)
+                for t in targets
+                if isinstance(t, ast.Subscript) and isinstance(t.slice, ast.Slice)
             )
 
 
 def _is_renewed(keeper: str, loop: ast.AST) -> bool:
     """True if the keeper is made again, or emptied, in each iteration of a loop."""
     for node in ast.walk(loop):
-        if keeper in _emptied_by(node):
+        if keeper in _emptied_containers(node):
             return True
         if isinstance(node, ast.Assign) and any(
-            _dotted(target) == keeper and not isinstance(value, ast.BinOp) for target, value in _assigned_in(node)
+            _dotted_name(target) == keeper and not isinstance(value, ast.BinOp)
+            for target, value in _target_values(node)
         ):
             return True
     return False

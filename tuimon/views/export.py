@@ -182,7 +182,7 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
         if selection.role not in (None, role, role_kind(role)) or (selection.phase is not None and not trains):
             continue
         stacks = []
-        for node, count in _of_part(seen, selection.phase, session, pid):
+        for node, count in _stacks_of_part(seen, selection.phase, session, pid):
             own = tuple(frame for frame in node.frames if not is_agent_file(frame.file))  # without tuimon's hooks
             stacks.append((own or node.frames, count))
         if stacks:
@@ -191,7 +191,7 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
     return found
 
 
-def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[StackNode, int]]:
+def _stacks_of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[StackNode, int]]:
     """The stacks of a phase or a range; all without one."""
     if part is None:
         return counts.items()

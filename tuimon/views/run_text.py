@@ -158,13 +158,13 @@ def nodes_text(nodes: Iterable[Node | NodeJson]) -> str:
     parts = []
     if silent:
         longest = duration(max(node.behind_s or 0.0 for node in silent))
-        parts.append(f"{_which(silent, len(known))} silent for {longest}")
+        parts.append(f"{_nodes_named(silent, len(known))} silent for {longest}")
     if failed and len(failed) < len(known):
-        parts.append(f"{_which(failed, len(known))} failed")
+        parts.append(f"{_nodes_named(failed, len(known))} failed")
     return ", ".join(parts)
 
 
-def _which(those: Sequence[Node | NodeJson], known: int) -> str:
+def _nodes_named(those: Sequence[Node | NodeJson], known: int) -> str:
     return plain(those[0].host) if len(those) == 1 else f"{len(those)} of {known} nodes"
 
 

@@ -287,7 +287,7 @@ class Profiler:
     def __init__(self, torch: Any) -> None:
         self._module = torch.autograd.profiler
         self.uses_gpu = _uses_gpu(torch)
-        self._profile = _made(self._module, self.uses_gpu)
+        self._profile = _new_profiler(self._module, self.uses_gpu)
 
     def start(self) -> None:
         module, profile = self._module, self._profile
@@ -352,7 +352,7 @@ def is_capturing(torch: Any) -> bool:
     return _uses_gpu(torch) and bool(torch.cuda.is_current_stream_capturing())
 
 
-def _made(module: Any, uses_gpu: bool) -> Any:
+def _new_profiler(module: Any, uses_gpu: bool) -> Any:
     """torch's own description of a trace; ``trace_only`` (2.13) leaves out events that only Python would read.
 
     Shapes, from which operations are counted, double the time to stop and to write (measured: 127 to 258 ms of 16,000

@@ -83,7 +83,7 @@ def _new_events(utils: Any) -> List[layout.Event]:
     if metrics:
         reading.newest = metrics[-1]
     for entry in metrics[new:]:
-        found += _of_entry(entry, utils)
+        found += _entry_events(entry, utils)
     found += _new_breaks(utils)
     counters = getattr(utils, "counters", {})
     unimplemented = list(counters.get("unimplemented", {}).items())
@@ -93,7 +93,7 @@ def _new_events(utils: Any) -> List[layout.Event]:
     skips = counters.get("inductor", {}).get("cudagraph_skips", 0)
     if skips > reading.skips:
         reasons = [reason for reason in (getattr(each, "cudagraph_skip_reason", None) for each in metrics) if reason]
-        why = _why(str(reasons[-1])) if reasons else ""
+        why = _failure_reason(str(reasons[-1])) if reasons else ""
         found.append(layout.Event(layout.NO_CUDA_GRAPHS, skips - reading.skips, layout.NO_CODE, why))
     reading.limits, reading.skips = limits, skips
     return found
@@ -103,7 +103,7 @@ def _metrics(utils: Any) -> List[Any]:
     return list(getattr(utils, "_compilation_metrics", ()))
 
 
-def _of_entry(entry: Any, utils: Any) -> List[layout.Event]:
+def _entry_events(entry: Any, utils: Any) -> List[layout.Event]:
     """The events of what Dynamo notes of one compilation; one without a name is of a backward pass."""
     frame = str(getattr(entry, "compile_id", None) or "").partition("/")[0]
     name, failed = getattr(entry, "co_name", None), str(getattr(entry, "fail_reason", None) or "")
@@ -127,7 +127,7 @@ def _of_entry(entry: Any, utils: Any) -> List[layout.Event]:
         return [compiled]
     file, line = getattr(entry, "fail_user_frame_filename", None), getattr(entry, "fail_user_frame_lineno", None)
     at = (str(file), int(line or 0), code[2]) if file else code
-    return [compiled, layout.Event(layout.GRAPH_BREAK, 1, at, _why(failed))]
+    return [compiled, layout.Event(layout.GRAPH_BREAK, 1, at, _failure_reason(failed))]
 
 
 def _time_ns(entry: Any) -> int:
@@ -160,11 +160,11 @@ def _new_breaks(utils: Any) -> List[layout.Event]:
         own = [frame for frame in stack if "-packages/" not in frame.filename] or stack
         if own:
             at = (str(own[-1].filename), int(own[-1].lineno or 0), str(own[-1].name))
-            found.append(layout.Event(layout.GRAPH_BREAK, 1, at, _why(str(reason.reason))))
+            found.append(layout.Event(layout.GRAPH_BREAK, 1, at, _failure_reason(str(reason.reason))))
     return found
 
 
-def _why(text: str) -> str:
+def _failure_reason(text: str) -> str:
     """``Failed to trace ...\n  Explanation: Dynamo does not know how to ...\n  Hint: ...`` -> its explanation."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     explained = next((line for line in lines if line.startswith("Explanation:")), "")

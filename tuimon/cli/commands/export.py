@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], object]:
     """The function that writes the file; the log has been read if the format needs all of it."""
-    records = _named(LogSource(log).read_all())
+    records = _naming_unreadable(LogSource(log).read_all())
     if to == "perfetto":
         return lambda out: write_perfetto(_between(records, selection), out)
     if to == "collapsed":
@@ -93,7 +93,7 @@ def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], ob
     return lambda out: out.write(json_text(file))
 
 
-def _named(records: Iterable[Record]) -> Iterator[Record]:
+def _naming_unreadable(records: Iterable[Record]) -> Iterator[Record]:
     """The same records; names unreadable parts of the log on stderr, as few formats have a place for them."""
     for record in records:
         if isinstance(record, Notice) and record.source == UNREADABLE:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     else:
         reports = [report_of(*_judged(log)) for log in logs]
         output.write(as_json(reports, is_brief=parsed.brief) if parsed.format == "json" else reports_text(reports))
-    return _failed(reports, parsed.fail_on)
+    return _exit_code(reports, parsed.fail_on)
 
 
 def _judged(log: Chosen) -> tuple[Session, list[Finding], str, Sequence[VerdictChange]]:
@@ -84,7 +84,7 @@ def _condition(text: str) -> tuple[str, ...]:
     return names
 
 
-def _failed(reports: Sequence[Report], names: Sequence[str]) -> int:
+def _exit_code(reports: Sequence[Report], names: Sequence[str]) -> int:
     """1 if a finding has one of these names, 0 otherwise; such findings are printed to stderr."""
     failed = 0
     for report in reports:

@@ -256,7 +256,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         programs = self._own.view.session.trie.programs
         return place if place is not None and is_user_file(place.file, programs) else None
 
-    def made_at(self, hot: HotLine | None) -> HotLine | None:
+    def item_maker(self, hot: HotLine | None) -> HotLine | None:
         """The hot line of the data phase; if that only shows the fetch, the dataset's function that makes the items.
 
         A sample that waits for the GIL shows where the training thread releases it, which may be after each item.
@@ -282,11 +282,11 @@ class DataEvidence(Struct, frozen=True, dict=True):
             starts = self.samples.share(lambda node: node.calls("_get_iterator") or node.calls("_shutdown_workers"))
             return starts or None if self.workers.renewed else None
         is_started = loader.facts.workers and loader.starts > 1  # the first epoch starts them in any case
-        is_started = is_started and (not loader.facts.persistent or self.of_iterator is not None)
+        is_started = is_started and (not loader.facts.persistent or self.batches_per_iterator is not None)
         return min(1.0, loader.start_share) if is_started and loader.start_share else None
 
     @cached_property
-    def of_iterator(self) -> int | None:
+    def batches_per_iterator(self) -> int | None:
         """The batches taken from each iterator, if these are less than an epoch and no more than are ready at once."""
         loader = self.loader
         if loader is None or not loader.epoch.done or loader.epoch.length is None:

@@ -96,7 +96,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         """The user's function with most samples of the training thread in a phase, including the functions it calls."""
         main = self.samples
         hot = main.without_imports.where(phase=phase).hottest()
-        if phase == "data" and (made := self.data.made_at(hot)) != hot:
+        if phase == "data" and (made := self.data.item_maker(hot)) != hot:
             return made
         return with_library(main.where(phase=phase).with_callees(hot, main.training_path), main, phase)
 

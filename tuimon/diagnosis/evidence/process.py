@@ -91,7 +91,7 @@ class ProcessEvidence(ProcessView, frozen=True, dict=True):
 
     def gil_held_in(self, place: Place) -> float | None:
         """Share of time in which the training thread holds the GIL in the function of a place; None if unknown."""
-        return self.view.session.gil[self.pid].held_in(self.stats.steady_span().begin_s, self.tid, place)
+        return self.view.session.gil[self.pid].gil_share_in(self.stats.steady_span().begin_s, self.tid, place)
 
     @cached_property
     def contention(self) -> Contention | None:
@@ -102,7 +102,7 @@ class ProcessEvidence(ProcessView, frozen=True, dict=True):
         waits = self.samples.share(doing=WAITS)
         if waits is None:
             return None
-        holders = [(held, row) for row in self.threads if row is not training and (held := self._held(row))]
+        holders = [(held, row) for row in self.threads if row is not training and (held := self._gil_share(row))]
         if not holders:
             return None
         culprit = max(holders, key=lambda holder: holder[0])[1]
@@ -118,7 +118,7 @@ class ProcessEvidence(ProcessView, frozen=True, dict=True):
             feeds=own.part(lambda node: any(each.user and _PUTS.search(each.text) for each in node.frames)) > 0,
         )
 
-    def _held(self, row: ThreadRow) -> float | None:
+    def _gil_share(self, row: ThreadRow) -> float | None:
         """Share of time in which a thread holds the GIL, by dumps or else its time in Python; None if unknown."""
         samples = self._samples_of(row)
         if row.gil_ratio is not None:

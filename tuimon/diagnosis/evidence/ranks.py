@@ -102,7 +102,7 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     )
     if phase == "backward" and grow_together(forward, backward, update, TimeGrowth(0.0, lateness)):
         phase = "forward"  # backward takes longer because forward did more
-    why = _why(late, others)
+    why = _lateness_reason(late, others)
     if why == "no core" and (late.thread.delay_ratio or 0.0) < _STARVED * median(
         row.thread.delay_ratio or 0.0 for row in others
     ):
@@ -128,7 +128,7 @@ def _lateness(row: RankRow) -> float:
     return row.late_ratio or 0.0
 
 
-def _why(late: RankRow, others: Sequence[RankRow]) -> Why | None:
+def _lateness_reason(late: RankRow, others: Sequence[RankRow]) -> Why | None:
     if late.thread.stopped_ratio >= REPORTED:
         return "stopped"
     if late.gc_ratio - median(row.gc_ratio for row in others) >= MOST * _lateness(late):

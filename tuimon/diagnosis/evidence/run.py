@@ -252,7 +252,7 @@ class Machine(Struct, frozen=True, dict=True):
         return self.table.cores
 
     @cached_property
-    def kept_to(self) -> str | None:
+    def core_limit(self) -> str | None:
         """The cores to which the run is restricted, as ``cores 0-3,8 of 16``; None if it may use as many as tuimon."""
         numbers = self.table.latest.run_cores if self.table.latest is not None else None
         total = self.table.all_cores
@@ -292,7 +292,7 @@ class Machine(Struct, frozen=True, dict=True):
         """The values of OMP_NUM_THREADS with which its training processes were started."""
         return {number for own in self.trainers if (number := own.process.omp_num_threads) is not None}
 
-    def set_at(self, what: Setting) -> tuple[Place, ...]:
+    def lines_that_set(self, what: Setting) -> tuple[Place, ...]:
         """The lines of the program that set one of these numbers, if stacks lead to them."""
         return tuple(self._view.session.trie.setting_lines[what])
 

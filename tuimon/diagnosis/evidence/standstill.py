@@ -101,7 +101,7 @@ class StalledRank(ProcessView, frozen=True, dict=True):
     @cached_property
     def gone(self) -> Gone | None:
         """The thread or process that it waits for and that has ended; None if there is none."""
-        return _gone(self, self._own, self.begun_s)
+        return _ended_lately(self, self._own, self.begun_s)
 
     # -- its threads and stacks
 
@@ -253,7 +253,7 @@ class StalledRank(ProcessView, frozen=True, dict=True):
             for pid in others.keys() & {pid for pid, tid in group.threads if tid not in (pid, self.tid)}:
                 others[pid].append(group.frames)
         stacks = (self._own, *self._workers.values(), *(stack for each in others.values() for stack in each))
-        for stack in map(_in_data_set, stacks):
+        for stack in map(_dataset_frames, stacks):
             if activity_of(stack) in ("import", "compile") or _outside_wait(stack) is not None:
                 return "may_go_on"
         threads = self._threads_of_waiting()
@@ -343,7 +343,7 @@ def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], 
 
 def _waits_inside(stack: Sequence[Frame]) -> bool:
     """True if a stack waits for another thread of its process."""
-    inside = _in_data_set(stack)
+    inside = _dataset_frames(stack)
     return standing_activity(inside) in FOR_THREAD and "/multiprocessing/" not in inside[-1].file
 
 
@@ -360,7 +360,7 @@ def _outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:
     return None
 
 
-def _in_data_set(stack: Sequence[Frame]) -> Sequence[Frame]:
+def _dataset_frames(stack: Sequence[Frame]) -> Sequence[Frame]:
     """The part of a stack below the DataLoader's frames, if the user's code runs there; else all of it."""
     loader = max((at for at, frame in enumerate(stack) if is_loader_code(frame.file)), default=-1)
     inside = stack[loader + 1 :]
@@ -376,10 +376,10 @@ def last_seen(own: ProcessView) -> tuple[dict[int, Place], Gone | None]:
         place = session.stacks[pid].threads.place_of(tid)
         if place is not None:
             places[pid] = place
-    return places, _gone(own, own.stacks.last_of(own.tid), session.now_s - _open_for_s(own))
+    return places, _ended_lately(own, own.stacks.last_of(own.tid), session.now_s - _open_for_s(own))
 
 
-def _gone(own: ProcessView, stack: Sequence[Frame], begun_s: float) -> Gone | None:
+def _ended_lately(own: ProcessView, stack: Sequence[Frame], begun_s: float) -> Gone | None:
     """The thread or process that has ended lately, if a training at ``stack`` may wait for it.
 
     Threads do not count if others at the same work are still there.

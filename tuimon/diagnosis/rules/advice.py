@@ -154,11 +154,11 @@ LIBRARIES = (
 
 def options(evidence: Evidence) -> LibraryOptions:
     """The options of the library that owns the loop; if none does, those of the user's own loop."""
-    return _of_loop(evidence.gpu.launching.files)
+    return _loop_options(evidence.gpu.launching.files)
 
 
 @lru_cache(8)  # all rules ask for the same one
-def _of_loop(files: frozenset[str]) -> LibraryOptions:
+def _loop_options(files: frozenset[str]) -> LibraryOptions:
     libraries = (each for each in LIBRARIES if any(map(re.compile(each.loop).search, files)))
     return next(libraries, LibraryOptions())
 
@@ -203,7 +203,7 @@ WARNING_ROWS = {
 }
 
 
-def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
+def advice_on_warnings(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
     """For each warning of the process: the advice, the rules that it concerns, and its line."""
     for warned in evidence.process.warnings:
         if warned.text in WARNING_ROWS:
@@ -216,7 +216,7 @@ def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
 def with_warnings(findings: Sequence[Finding], evidence: Evidence) -> list[Finding]:
     """The findings; each warning's advice is added to the first finding at its line, or that it concerns."""
     found = list(findings)
-    for action, rules, place in warned_of(evidence):
+    for action, rules, place in advice_on_warnings(evidence):
         if any(fix.action == action for each in found for fix in each.fixes):
             continue
         of_line = (n for n, each in enumerate(found) if any(line[:2] == place[:2] for line in each.where))

@@ -190,7 +190,7 @@ def without_settings(samples: Samples, evidence: Evidence) -> Samples:
 
 def _traces(evidence: Evidence) -> Callable[[StackNode], bool]:
     """A test of samples: is it in a tracer, a library's or a function that the program passes to ``sys.settrace``?"""
-    handed = (_HANDED.search(place.source) for place in evidence.machine.set_at("tracer"))
+    handed = (_HANDED.search(place.source) for place in evidence.machine.lines_that_set("tracer"))
     names = {match[1] for match in handed if match is not None}
     return lambda node: any(
         (frame.user and frame.function.rpartition(".")[2] in names) or is_tracer(frame.file, frame.function)
@@ -334,7 +334,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     if optimizer is None or evidence.gpu.awaits_times:
         return None
     share, what, is_busy, clip = optimizer.share, "", gpu is not None and gpu.is_bottleneck, None
-    if (by_hand := _by_hand(evidence, optimizer.share, hot)) is not None:
+    if (by_hand := _hand_written_fix(evidence, optimizer.share, hot)) is not None:
         what, fixes = ": Python code updates tensors one by one", [by_hand]
     else:
         share = gpu.phases["optimizer"].span if gpu is not None and is_busy else share
@@ -357,7 +357,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     )
 
 
-def _by_hand(evidence: Evidence, share: float, hot: HotLine | None) -> Fix | None:
+def _hand_written_fix(evidence: Evidence, share: float, hot: HotLine | None) -> Fix | None:
     """The fix for a user function on the CPU that updates tensors itself, or by torch's operations."""
     if hot is None or hot.library is not None or evidence.gpu.is_used is not False:
         return None

@@ -45,8 +45,8 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     fix, where = fewer or (Fix(f"use {math.ceil(demand.wanted)} cores"), ())
     threads, processes = sum(demand.busy_threads.values()), len(demand.busy_threads)
     share = f"need {demand.wanted:.1f} cores but have {demand.cores}"
-    if machine.kept_to is not None:
-        share = f"share {machine.kept_to}"
+    if machine.core_limit is not None:
+        share = f"share {machine.core_limit}"
     return new_finding(
         f"{place}{threads} threads of {plural(processes, 'process')} {share}: they wait for a core"
         f" {percent(lost)} of the time",
@@ -61,7 +61,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
             "cores_waited_for": demand.delay,
             "busy_threads": threads,
             "pool_works_ratio": machine.pool_works,
-            **({"kept_to": machine.kept_to} if machine.kept_to is not None else {}),
+            **({"kept_to": machine.core_limit} if machine.core_limit is not None else {}),
             **machine.facts,
         },
     )
@@ -78,13 +78,13 @@ def lost_share(machine: Machine) -> float | None:
 
 def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | None:
     """How the run can manage with its cores, and the line that asks for too many threads; None if it needs them all."""
-    if machine.kept_to is not None:  # set by its program, by what started it, or by a cpuset
+    if machine.core_limit is not None:  # set by its program, by what started it, or by a cpuset
         why = "os.sched_setaffinity(), taskset or a cpuset restricts it to these"
-        return Fix(f"let it use more than {machine.kept_to}: {why}"), machine.set_at("cores")[:1]
+        return Fix(f"let it use more than {machine.core_limit}: {why}"), machine.lines_that_set("cores")[:1]
     trainers = [own.pid for own in machine.trainers if own.pid in demand.busy_threads]
     if len(demand.busy_threads) - len(trainers) > demand.cores:
         fewer = f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
-        return Fix(fewer), machine.set_at("workers")[:1]
+        return Fix(fewer), machine.lines_that_set("workers")[:1]
     each = max(1, demand.cores // max(1, len(trainers)))
     computing = [machine.intra_op_threads.get(pid, demand.busy_threads[pid]) for pid in trainers]
     if any(number > each for number in computing):
@@ -103,7 +103,7 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | 
 
 def threads_set_at(machine: Machine, number: int | None) -> tuple[Place, ...]:
     """The line that may set this number of threads for torch's operations; none if no such line is known."""
-    found = [(place, _NUMBER.search(place.source)) for place in machine.set_at("threads")]
+    found = [(place, _NUMBER.search(place.source)) for place in machine.lines_that_set("threads")]
     places = [place for place, set_to in found if number is None or set_to is None or int(set_to[1]) == number]
     return tuple(sorted(places, key=lambda place: "set_num_threads" not in place.source)[:1])  # it is the last word
 

@@ -100,7 +100,7 @@ def _in_thread(facts: Facts) -> StepModel:
 
 @_cause(None, lambda cell: cell.doing == "start")
 def _starting(f: Facts) -> Reason:
-    f, each = f.blaming(None), f.evidence.data.of_iterator
+    f, each = f.blaming(None), f.evidence.data.batches_per_iterator
     if each is None:
         return Reason(f, ": its workers are restarted for every epoch", ())
     # its workers make the first batch while the loop waits; more workers would not help
@@ -333,7 +333,7 @@ def _no_workers(f: Facts) -> Reason:
             " and multiprocessing_context='spawn': threads of this process make the items, which a forked"
             " worker would wait for in vain"
         )
-    once = "make the iterator once, outside the loop, and " if f.evidence.data.of_iterator is not None else ""
+    once = "make the iterator once, outside the loop, and " if f.evidence.data.batches_per_iterator is not None else ""
     workers = f.with_workers(f"{once}set {f.option}={f.more_workers} (now 0){how}")
     return Reason(f, f": {who}{f.in_library}", [workers, f.whole_batches() or f.cheaper()])
 
@@ -355,7 +355,7 @@ def _keeping_workers(f: Facts) -> list[Fix]:
         return fixes
     if f.loader is None or not f.loader.facts.persistent:
         # a new iterator for a few batches still waits for its first one
-        left = f.loader.first_fetch_share or 0.0 if f.loader and f.evidence.data.of_iterator else 0.0
+        left = f.loader.first_fetch_share or 0.0 if f.loader and f.evidence.data.batches_per_iterator else 0.0
         fixes.append(f.fix("set persistent_workers=True: workers then stay from epoch to epoch", "starts", left))
     if not f.are_batches_ready:
         none = f"set num_workers=0 (now {f.workers.number}): starting workers takes longer than making the batches"

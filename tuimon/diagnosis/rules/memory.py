@@ -150,7 +150,7 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
         return _ended_by(evidence)
     found = [_pressure(evidence, machine) for machine in evidence.machines]
     found += [_growth(evidence, machine, each) for machine in evidence.machines for each in machine.filling]
-    found += [_copied_growth(evidence, machine) for machine in evidence.machines]
+    found += [_copied_pages(evidence, machine) for machine in evidence.machines]
     on_gpus = [(each, row.device) for row in evidence.torch_memory if (each := _on_gpu(evidence, row)) is not None]
     for each, device in sorted(on_gpus, key=lambda found: found[0].full_s):
         found.append(_growth(evidence, evidence.machine, each, device=device))
@@ -183,10 +183,10 @@ def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:
         parts.append(f"the machine swaps {size_text(sum(swapped))}/s")
     headline = machine.place + " and ".join(parts)
     if per_s:
-        grows = "it" if pid is None or pid == store.pid else _who(evidence, pid)
+        grows = "it" if pid is None or pid == store.pid else _process_text(evidence, pid)
         headline += f": {grows} grows by {kind.amount(60 * per_s)} a minute"
         headline += f", full in {_minutes(full_s)}" if full_s is not None and full_s < LATER_S else ""
-    keeping = _kept(machine, store.resource, pid)
+    keeping = _keeping_lines(machine, store.resource, pid)
     return new_finding(
         headline,
         *_fixes(evidence, store.resource, pid, keeping),
@@ -214,7 +214,7 @@ def _growth(evidence: Evidence, machine: Machine, filling: Filling, **facts: int
     resource, kind = store.resource, _KINDS[store.resource]
     if growth.risen < MIN_RISE * (1 if kind.unit else _MIB) or full_s >= LATEST_S:
         return None
-    keeping = _kept(machine, resource, pid)
+    keeping = _keeping_lines(machine, resource, pid)
     is_known = any(each.is_sure for each in keeping)
     loader, may_be_cache = evidence.data.loader, False  # a cache stops growing after the first epoch
     if resource == "memory" and pid is not None and not is_known and loader is not None and loader.facts.kind == "map":
@@ -225,7 +225,7 @@ def _growth(evidence: Evidence, machine: Machine, filling: Filling, **facts: int
     rates = {"step": steps_per_s, "second": 1.0} if resource != "disk" else {}  # the first that gives one or more
     unit = next((unit for unit, rate in rates.items() if rate and round(growth.per_s / rate)), "minute")
     more = f"{kind.amount(growth.per_s / (rates.get(unit) or 1 / 60), ' more')} each {unit}"
-    keeps = f"{_who(evidence, pid)} keeps" if pid is not None else f"{_name(evidence, store)} holds"
+    keeps = f"{_process_text(evidence, pid)} keeps" if pid is not None else f"{_name(evidence, store)} holds"
     if resource == "gpu":
         keeps, more = "the training keeps", f"{more} on {store.name}"
     end = f", {others} other processes grow too" if others else ""
@@ -262,7 +262,7 @@ def _on_gpu(evidence: Evidence, row: TorchMemoryRow) -> Filling | None:
     return Filling(store, row.growth, row.growth.per_s, evidence.pid)
 
 
-def _copied_growth(evidence: Evidence, machine: Machine) -> Finding | None:
+def _copied_pages(evidence: Evidence, machine: Machine) -> Finding | None:
     """Forked workers copy the pages of the dataset: each access to a Python object writes its reference count."""
     loader, left = evidence.data.loader, [each.left for each in machine.stores if each.resource == "memory"]
     if loader is None or loader.facts.context != "fork" or machine.copying is None or not left:
@@ -300,7 +300,7 @@ def _severity(full_s: float, *, is_doubtful: bool) -> Severity:
     return "warning" if full_s < LATER_S and not is_doubtful else "info"
 
 
-def _kept(machine: Machine, resource: Resource, pid: int | None) -> tuple[Keeping, ...]:
+def _keeping_lines(machine: Machine, resource: Resource, pid: int | None) -> tuple[Keeping, ...]:
     """The lines that keep objects in a process: in the training's loop, or in what its workers run.
 
     Files, and batches of workers, are kept by objects, not by graphs or figures.
@@ -330,7 +330,7 @@ def _fixes(evidence: Evidence, resource: Resource, pid: int | None, keeping: Seq
     return (text,)
 
 
-def _who(evidence: Evidence, pid: int) -> str:
+def _process_text(evidence: Evidence, pid: int) -> str:
     """``the training (4711)``."""
     role = {"trainer": "the training", "worker": "a DataLoader worker"}.get(
         evidence.view.of(pid).process.role, "process"
@@ -341,7 +341,11 @@ def _who(evidence: Evidence, pid: int) -> str:
 def _name(evidence: Evidence, store: Store) -> str:
     """``the machine``, ``/dev/shm``; for open files ``the training (4711)``."""
     return (
-        _who(evidence, store.pid) if store.pid is not None else "the run" if store.resource == "tasks" else store.name
+        _process_text(evidence, store.pid)
+        if store.pid is not None
+        else "the run"
+        if store.resource == "tasks"
+        else store.name
     )
 
 
@@ -372,7 +376,7 @@ def _ended_by(evidence: Evidence) -> Finding | None:
         if memory is not None and memory.oom_kills:
             name, size = "container" if memory.limit_bytes else "machine", memory.limit_bytes or memory.total_bytes
             full = f"the {name}'s {size_text(size)} were full" if size is not None else f"the {name}'s memory was full"
-            held = f": {_who(evidence, most[0])} held {size_text(most[1])}" if most is not None else ""
+            held = f": {_process_text(evidence, most[0])} held {size_text(most[1])}" if most is not None else ""
             headline = f"{machine.place}the kernel killed {victim} because {full}{held}"
             return _ended(evidence, end, machine, "memory", headline)
     stores = {each.resource: each for each in sorted(here.stores, key=lambda each: -each.left_share)}
@@ -392,7 +396,7 @@ def _ended_by(evidence: Evidence) -> Finding | None:
 
 def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, headline: str) -> Finding:
     kind, most, memory = _KINDS[resource], machine.table.most_held, machine.table.latest
-    keeping = _kept(machine, resource, pid := most[0] if most is not None and resource == "memory" else None)
+    keeping = _keeping_lines(machine, resource, pid := most[0] if most is not None and resource == "memory" else None)
     torch = max(evidence.torch_memory, key=lambda row: row.peak_bytes or 0, default=None) if resource == "gpu" else None
     figures: dict[str, Figure] = {"resource": resource, "exit_code": end.exit_code, **machine.facts}
     if kind.cause == "out_of_memory":

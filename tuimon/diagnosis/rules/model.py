@@ -31,7 +31,7 @@ from tuimon.diagnosis.known import (
 )
 from tuimon.diagnosis.line_text import WAIT_TIPS, times_a_step, work_at
 from tuimon.diagnosis.rule import Unclaimed, is_sure
-from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
+from tuimon.diagnosis.rules.advice import advice_on_debugging, advice_on_warnings
 from tuimon.diagnosis.rules.compute import lower_is_faster
 from tuimon.diagnosis.rules.cores import threads_set_at
 from tuimon.diagnosis.rules.interpreter import python_in_model
@@ -76,9 +76,9 @@ def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
     faults = faults_in(unclaimed)
     if unclaimed.holds_up and not faults:
         return None
-    warned = (action for action, rules, _ in warned_of(evidence) if "compute_bound_cpu" in rules)
+    warned = (action for action, rules, _ in advice_on_warnings(evidence) if "compute_bound_cpu" in rules)
     mends = [advice_on_debugging("compute_bound_cpu", evidence), *(each.remedy for each in faults), *warned]
-    mends.append(_to_gpu(evidence))
+    mends.append(_how_to_use_gpu(evidence))
     fixes = [action for action in mends if action is not None]
     if not fixes and not faults:
         gains = [
@@ -131,7 +131,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     return leading(filter(None, (python, page_faults(evidence), *needless_work(evidence))))
 
 
-def _to_gpu(evidence: Evidence) -> str | None:
+def _how_to_use_gpu(evidence: Evidence) -> str | None:
     """How to use a GPU that does nothing; None if there is no such GPU."""
     gpus = whole_gpus(evidence.view.gpus())
     idle = next((row.latest for row in gpus if is_free(row) or (row.used_by_run and runs_nothing(row))), None)

@@ -145,7 +145,7 @@ def _on_cpu(evidence: Evidence, least: Communication, *, all_measured: bool) -> 
     headline = f"{share} of each step goes to communication between {ranks} ranks{inside}"
     if _division(evidence.compared) == "layers":
         return headline, Fix(_FEWER_RANKS), {}
-    action = _by_line(evidence, least.hot) if least.hot is not None else None
+    action = _line_advice(evidence, least.hot) if least.hot is not None else None
     if action is None and evidence.collectives and evidence.collectives[0].name == "broadcast":
         action = _BUFFERS
     less = action or _less_communication(evidence)
@@ -155,7 +155,7 @@ def _on_cpu(evidence: Evidence, least: Communication, *, all_measured: bool) -> 
     return headline, fix, {}
 
 
-def _by_line(evidence: Evidence, hot: HotLine) -> str | None:
+def _line_advice(evidence: Evidence, hot: HotLine) -> str | None:
     """The advice on a user line that exchanges something outside backward; None if its text says nothing."""
     line, calls = at_hot(hot), " ".join(outer_calls(hot.place.source))
     if "all_reduce" in calls:
@@ -240,7 +240,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     Or a different rank is late in each step (``in_turn``). The late rank is the one whose own work, without waits in
     collectives, takes longest.
     """
-    rows, in_turn = evidence.ranks, _in_turn(evidence)
+    rows, in_turn = evidence.ranks, _late_in_turn(evidence)
     late_process, late_gpu = late_rank(rows), late_on_gpu(rows, evidence.compared_gpus)
     candidates = [late for late in (late_process, late_gpu) if late is not None]
     late = max(candidates, key=lambda candidate: candidate.share, default=None)
@@ -251,7 +251,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     row, is_weak = late.row, late.why == "power"
     if len(late.others) + 1 < evidence.world_size and (row.wait_ratio or 0.0) >= SMALL:
         return in_turn  # it waits itself for a rank that is not measured
-    clause, fix, hot = (_of_process if late is late_process else _of_gpu)(evidence, late)
+    clause, fix, hot = (_late_process if late is late_process else _late_gpu)(evidence, late)
     waiting = [other.rank for other in late.others if other.rank not in late.also]
     who, wait = (f"rank {waiting[0]}", "waits") if len(waiting) == 1 else ("the others", "wait")
     whom = f"{'ranks' if late.also else 'rank'} {', '.join(map(str, (row.rank, *late.also)[:_NAMED]))}"
@@ -275,7 +275,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     )
 
 
-def _of_process(evidence: Evidence, late: LateRank) -> tuple[str, Fix, HotLine | None]:
+def _late_process(evidence: Evidence, late: LateRank) -> tuple[str, Fix, HotLine | None]:
     """The headline's clause on a rank whose own work takes longer, the fix, and the line of that work."""
     row, rank, saved = late.row, evidence.of_rank(late.row.pid), late.share
     hot = rank.samples.where(_is_at_work, phase=late.phase).hottest() if rank is not None else None
@@ -293,7 +293,7 @@ def _of_process(evidence: Evidence, late: LateRank) -> tuple[str, Fix, HotLine |
         action = f"collect garbage in rank {row.rank} {when}"
     elif _division(evidence.compared) == "stages":
         action = f"move layers from rank {row.rank}'s stage of the pipeline to those that wait"
-        saved = _moved_away(evidence, late)
+        saved = _saved_by_moving(evidence, late)
     else:
         place = work_at(hot, update_path(rank.samples)) if rank is not None and hot is not None else late.phase
         advice = _LESS_WORK.get(late.phase, "compare its batches and its machine with the others'")
@@ -302,7 +302,7 @@ def _of_process(evidence: Evidence, late: LateRank) -> tuple[str, Fix, HotLine |
     return clause + in_library(hot), fix, hot
 
 
-def _of_gpu(evidence: Evidence, late: LateRank) -> tuple[str, Fix, None]:
+def _late_gpu(evidence: Evidence, late: LateRank) -> tuple[str, Fix, None]:
     """The headline's clause on a rank whose GPU computes while the others' GPUs wait, and the fix."""
     action = f"compare rank {late.row.rank}'s batches, and its GPU's clocks and temperature, with the others'"
     figure, sign = "sm_ratio", ", with {} of the multiprocessors busy (GPUs that wait: {})"
@@ -319,16 +319,16 @@ def _of_gpu(evidence: Evidence, late: LateRank) -> tuple[str, Fix, None]:
     clause += sign.format(percent(computing), percent(median(idling)))
     if late.why == "power":
         return clause, Fix(action), None
-    saved = Interval(_moved_away(evidence, late), late.share)
+    saved = Interval(_saved_by_moving(evidence, late), late.share)
     return clause, without_cost(evidence, action, saved).with_open_gain, None
 
 
-def _moved_away(evidence: Evidence, late: LateRank) -> float:
+def _saved_by_moving(evidence: Evidence, late: LateRank) -> float:
     """The share saved by moving layers, or a part of the batch, to the other ranks, where they are work as well."""
     return late.share * (1.0 - (1 + len(late.also)) / evidence.world_size)
 
 
-def _in_turn(evidence: Evidence) -> Finding | None:
+def _late_in_turn(evidence: Evidence) -> Finding | None:
     """A different rank is late in each step, and all others wait for it.
 
     If threads wait for cores, chance decides who is last, and another rule reports the waits.

@@ -156,7 +156,7 @@ class _Work(Struct, frozen=True):
         return work_at(self.hot, path) if self.hot is not None else ""
 
     @property
-    def by_option(self) -> str:
+    def how_by_option(self) -> str:
         """How to use the option of the library that owns the loop and does the work; empty if there is none."""
         library = self.hot.library if self.hot is not None and not self.runs_model else None
         own, calls = options(self.evidence), outer_calls(self.hot.place.source) if self.hot else []
@@ -184,7 +184,7 @@ class _Work(Struct, frozen=True):
     @property
     def advice(self) -> str:
         """How to make the work cheaper, or do less of it."""
-        at, known, option = self.at, self.known, self.by_option
+        at, known, option = self.at, self.known, self.how_by_option
         if self.hot is None:
             return "look for logging, metrics or checkpoints in the loop"
         if known is not None:

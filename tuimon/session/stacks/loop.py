@@ -31,7 +31,7 @@ from tuimon.library_code import evaluates_by_name
 from tuimon.records import BETWEEN, TRAINING_PHASES
 from tuimon.session.stacks.activity import WAITS, Activity
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import Block, Function, Stack, StackNode, to_user
+from tuimon.session.stacks.trie import Block, Function, Stack, StackNode, down_to_user
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL
 
 #: Facts about a loop from outside its samples: whether there are hooks; whether markers show fetches from a DataLoader,
@@ -396,7 +396,7 @@ class Loop:
         """True if the loop comes there before the line that leads to backward."""
         return place is not None and not place.on_line and place.position < self._path.position
 
-    def _counted_as(self, place: LoopPlace | None) -> str | None:
+    def _phase_by_markers(self, place: LoopPlace | None) -> str | None:
         """The phase in which markers count a stretch outside all of their boundaries; None: they leave it open.
 
         Time between backward and an update counts as "other". In a loop that fetches its batches, so does time between
@@ -439,7 +439,7 @@ class Loop:
         boundary, node, in_closure = sample.phase, sample.node, sample.node.is_in_closure
         if boundary == "backward" or (boundary == "optimizer" and not in_closure):
             return sample
-        counted = self._counted_as(place)
+        counted = self._phase_by_markers(place)
         if boundary != "optimizer" and self._is_in_block(node):  # markers see its fetches
             return sample.in_phase("eval", counted or ("other" if self._fetches else BETWEEN), moved=boundary != "data")
         if (
@@ -460,9 +460,9 @@ class Loop:
         if boundary == "forward":
             is_beside = self._shows_forward and self._is_after(place)
             return sample.in_phase("other" if is_beside else "forward", None if self._trains_in_optimizer else counted)
-        return self._at_rest(sample, place, counted)
+        return self._placed_outside(sample, place, counted)
 
-    def _at_rest(self, sample: Sample, place: LoopPlace | None, counted: str | None) -> Sample:
+    def _placed_outside(self, sample: Sample, place: LoopPlace | None, counted: str | None) -> Sample:
         """A sample outside every boundary, or in a closure of an optimizer before its backward, by its place.
 
         If no forward pass was sampled, code before backward is forward, except for waits, which no model makes, and for
@@ -528,10 +528,10 @@ def _path_to(kind: Literal["backward", "optimizer"], samples: Iterable[Sample], 
     for sample in samples:
         if sample.phase == kind:
             callers = sample.node.before(kind)
-            ways.setdefault(to_user(callers), Counter())[callers] += sample.count
+            ways.setdefault(down_to_user(callers), Counter())[callers] += sample.count
     user, most = max(ways.items(), key=lambda way: way[1].total(), default=((), Counter[Stack]()))
     known = (sample.node.before(kind) for sample in noted if sample.phase == kind)
-    return Path(next((way for way in known if to_user(way) == user), max(most, key=most.__getitem__, default=())))
+    return Path(next((way for way in known if down_to_user(way) == user), max(most, key=most.__getitem__, default=())))
 
 
 def _path_to_model(samples: Sequence[Sample]) -> Path:
@@ -543,6 +543,6 @@ def _path_to_model(samples: Sequence[Sample]) -> Path:
     paths: Counter[Stack] = Counter()
     for sample in samples:
         if sample.phase == "forward":
-            paths[to_user(sample.node.before("module", "compile"))] += sample.count
+            paths[down_to_user(sample.node.before("module", "compile"))] += sample.count
     passed = {path: sum(s.count for s in samples if s.node.frames[: len(path)] == path) for path in paths}
     return Path(max(paths, key=lambda path: paths[path] ** 2 / passed[path], default=()))

@@ -16,7 +16,7 @@ from tuimon.session.series import LATEST, WINDOW_S, Series, Span, Stretch
 from tuimon.session.stacks.loop import Fact, placed
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.set_up import CurrentWork, Spent, UnmarkedSteps, work_after
-from tuimon.session.stacks.trie import StackNode, Trie, Window, place_of, to_user
+from tuimon.session.stacks.trie import StackNode, Trie, Window, down_to_user, place_of
 
 #: A step under way for this long (s) is kept apart; markers may come a window later than samples.
 _LONG_STEP_S = 2.0
@@ -266,7 +266,7 @@ class ProcessStacks:
     def calls_backward(self, stack: Iterable[Frame]) -> bool | None:
         """True if a stack is in a user function that calls backward or the update; None if none is known."""
         passes = (node for node in self._passes() if node.boundary == "backward")
-        callers = (to_user(node.before("backward", "optimizer")) for node in (*passes, *self.noted_loops()))
+        callers = (down_to_user(node.before("backward", "optimizer")) for node in (*passes, *self.noted_loops()))
         calling = {caller[-1].code for caller in callers if caller}
         return any((frame.file, frame.function) in calling for frame in stack) if calling else None
 

@@ -427,7 +427,7 @@ def is_environment_step(caller: KnownFrame, frame: KnownFrame) -> bool:
     return frame.function == "step" and library_code.steps_environment(caller.text)
 
 
-def to_user(stack: Stack) -> Stack:
+def down_to_user(stack: Stack) -> Stack:
     """The frames from the root to the innermost of the user's."""
     return stack[: next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].user), 0)]
 

@@ -104,7 +104,7 @@ class Lines:
         """Open it. Raises UnreadableLog, or NotALog when it is not a regular file: a pipe, a device."""
         self._path = path
         self._failure: UnreadableLog | None = None  # final: a read that fails may have lost what it had before
-        with self._as_unreadable(), contextlib.ExitStack() as undo:
+        with self._named_errors(), contextlib.ExitStack() as undo:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # not waiting for a pipe's writer
             undo.callback(os.close, handle)
             info = os.fstat(handle)
@@ -131,7 +131,7 @@ class Lines:
     def _read(self, count: int) -> bytes:
         if self._failure is not None:
             raise UnreadableLog(self._failure.message, self._failure.hint)
-        with self._as_unreadable():
+        with self._named_errors():
             return self._file.read(count)
 
     def _whole_lines(self, chunk: bytes) -> bytes:
@@ -159,7 +159,7 @@ class Lines:
 
         Raises UnreadableLog.
         """
-        with self._as_unreadable():
+        with self._named_errors():
             for line in iter(lambda: self._file.readline(LINE_LIMIT), b""):
                 if line.strip():
                     self._rest = b"" if line.endswith(_LINE_END) else line
@@ -180,7 +180,7 @@ class Lines:
 
     def changed_unix_s(self) -> float:
         """When the file was last written to. Raises UnreadableLog."""
-        with self._as_unreadable():
+        with self._named_errors():
             return os.fstat(self._handle).st_mtime
 
     def torn(self) -> bytes:
@@ -191,7 +191,7 @@ class Lines:
         self._file.close()
 
     @contextlib.contextmanager
-    def _as_unreadable(self) -> Iterator[None]:
+    def _named_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -384,7 +384,7 @@ class LogSource(Source):
             due = [each for each in found if self._pace is None or self._pace.is_due(each[0])]
             if not due:
                 return
-            yield from self._passed_on(due)
+            yield from self._due_records(due)
             passed += len(due)
 
     def read_all(self) -> Iterator[Record]:
@@ -400,13 +400,13 @@ class LogSource(Source):
         each = [log.bytes_read() for log in self._logs]
         return sum(read for read, _ in each) / max(1, sum(of for _, of in each))
 
-    def _passed_on(self, due: Sequence[Next]) -> Iterator[Record]:
+    def _due_records(self, due: Sequence[Next]) -> Iterator[Record]:
         zero_s = self._zero_s
         for at_unix_s, log, record in due:
             log.pop()
             self._newest_unix_s = max(self._newest_unix_s, at_unix_s)
             if type(record) in _SPECIAL:
-                yield from self._of_run(log, record)
+                yield from self._run_records(log, record)
             elif self._is_alone:
                 yield record
             elif (adopted := log.renumbering.renumbered(record, log.shift_s - zero_s)) is not None:
@@ -415,7 +415,7 @@ class LogSource(Source):
     def close(self) -> None:
         self._opened.close()
 
-    def _of_run(self, log: NodeLog, record: Record) -> Iterator[Record]:
+    def _run_records(self, log: NodeLog, record: Record) -> Iterator[Record]:
         """Turns a record of one log into records of the run."""
         if isinstance(record, Header):
             return
@@ -447,7 +447,7 @@ class LogSource(Source):
             for log in self._logs:
                 last = decode(log.torn())  # a last line that lacks its end
                 if last is not None:
-                    yield from self._of_run(log, last)
+                    yield from self._run_records(log, last)
         yield from self._changed_nodes()
         skipped = sum(log.skipped for log in self._logs)
         if skipped > self._skipped:

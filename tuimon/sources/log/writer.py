@@ -289,7 +289,9 @@ class LogWriter:
         if self._torn and self._stream is not None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         # in a plain file readers skip a partial line and lose nothing else
-        lines = b"\n" * self._torn + b"".join(log_line(self._with_news(each)) for each in self._pending[:count])
+        lines = b"\n" * self._torn + b"".join(
+            log_line(self._without_known_facts(each)) for each in self._pending[:count]
+        )
         stream = self._stream and self._stream.copy()
         if stream is not None:  # a reader of these bytes has all lines so far
             lines = stream.compress(lines) + stream.flush(zlib.Z_SYNC_FLUSH)
@@ -323,7 +325,7 @@ class LogWriter:
                 os.close(self._handle)
             self._handle = -1
 
-    def _with_news(self, record: Record) -> Record:
+    def _without_known_facts(self, record: Record) -> Record:
         """The record to write: a GPU's facts that seldom change are only written if they have changed."""
         if not isinstance(record, Gpu):
             return record

@@ -104,7 +104,7 @@ def counters_in(text: str) -> dict[str, int]:
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
 
 
-def _left(use: ResourceUse) -> int:
+def _free(use: ResourceUse) -> int:
     return use.limit - use.used
 
 
@@ -131,7 +131,7 @@ class MachineSource(Source):
         now_s = self._clock()
         total_bytes, available_bytes = self._machine_memory()
         groups = [ControlGroups(listed, self._root) for listed in self._listed_groups()]
-        group = min((use for each in groups for use in each.uses("memory")), key=_left, default=None)
+        group = min((use for each in groups for use in each.uses("memory")), key=_free, default=None)
         limit = min((cpu for each in groups if (cpu := each.tightest_cpu()) is not None), default=None)
         own, self._of_run = frozenset(os.sched_getaffinity(0)), self._cores_of_run() or self._of_run
         of_run = self._of_run
@@ -155,9 +155,9 @@ class MachineSource(Source):
             cpu_limit_cores=round(limit.limit_cores, 3) if limit else None,
             held_cores=round(held, 3) if held is not None else None,
             run_cores=core_list(of_run) if of_run and of_run != own else None,
-            placed=list(self._placed()) if len(self._nodes) > 1 else [],
+            placed=list(self._processes_by_node()) if len(self._nodes) > 1 else [],
             oom_kills=self._oom_kills(groups),
-            resources=[*self._tasks(groups), *self._filled()],
+            resources=[*self._tasks(groups), *self._space_use()],
         )
 
     def _tasks(self, groups: Iterable[ControlGroups]) -> Iterable[ResourceUse]:
@@ -174,9 +174,9 @@ class MachineSource(Source):
         if os.geteuid() and (limit := procfs.limit_of(pid, "Max processes")) is not None:
             stats = map(procfs.read_process_stat, self._table.pids()[:HELD])
             found.append(ResourceUse(PIDS, sum(stat.threads for stat in stats if stat is not None), limit))
-        return [min(found, key=_left)] if found else []
+        return [min(found, key=_free)] if found else []
 
-    def _filled(self) -> Iterable[ResourceUse]:
+    def _space_use(self) -> Iterable[ResourceUse]:
         """Shared memory, and the file systems of the training's working and temporary folders, each once."""
         pid = min(self._table.trainers(), default=self._table.root_pid)
         # a file system of a network may hang
@@ -224,23 +224,23 @@ class MachineSource(Source):
     def _cores_of_run(self) -> frozenset[int]:
         """The cores that any of its training processes and workers may use; empty if that is not known."""
         roles = self._table.roles.items()
-        allowed = [self._allowed(pid) for pid, role in roles if role in ("trainer", "worker")]
+        allowed = [self._allowed_cores(pid) for pid, role in roles if role in ("trainer", "worker")]
         return frozenset().union(*allowed).intersection(self._cores())  # a mask may have cores that are offline
 
     def _cores(self) -> dict[int, list[str]]:
         """The counters of each core."""
         return {int(core[1]): core[2].split() for core in _CORE.finditer(self._text("/proc/stat"))}
 
-    def _allowed(self, pid: int) -> frozenset[int]:
+    def _allowed_cores(self, pid: int) -> frozenset[int]:
         """The cores that a process's main thread may use, by its affinity and cpuset."""
         return core_numbers(procfs.read_fields(f"{self._root}/proc/{pid}/status").get("Cpus_allowed_list", ""))
 
-    def _placed(self) -> Iterable[PlacedProcess]:
+    def _processes_by_node(self) -> Iterable[PlacedProcess]:
         """The NUMA nodes that training processes run on."""
         for pid in sorted(self._table.trainers())[:HELD]:
             stat = procfs.parse_stat(self._text(f"/proc/{pid}/stat").encode())
             node = next((node for node, cores in self._nodes.items() if stat is not None and stat.core in cores), None)
-            allowed = self._allowed(pid)
+            allowed = self._allowed_cores(pid)
             nodes = [number for number, cores in self._nodes.items() if cores & allowed]
             if node is not None and nodes:
                 yield PlacedProcess(pid, node, nodes)

@@ -29,7 +29,7 @@ def explain(message: str, pid: int) -> Problem:
     """Translate the output of a py-spy that failed on ``pid``."""
     text = message.lower()
     if "permission denied" in text or "operation not permitted" in text:
-        return _denied(pid)._replace(denied=_owner(pid) == os.geteuid())
+        return _denied_problem(pid)._replace(denied=_owner(pid) == os.geteuid())
     if is_free_threaded(pid):
         return Problem(
             f"no stack samples: py-spy cannot read free-threaded Python ({plain(processes.program_name(pid))})",
@@ -59,7 +59,7 @@ def explain(message: str, pid: int) -> Problem:
     )
 
 
-def _denied(pid: int) -> Problem:
+def _denied_problem(pid: int) -> Problem:
     owner = _owner(pid)
     if owner is not None and os.geteuid() not in (0, owner):
         message = f"no stack samples: process {pid} belongs to another user (uid {owner})"

@@ -97,7 +97,7 @@ def _frame(frame: _Frame) -> RawFrame | None:
 
     The callers of such a frame are right, but neither its line nor its names mean anything.
     """
-    line = _bounded(frame.line or 0)
+    line = _valid_number(frame.line or 0)
     if not frame.file or line > _MAX_LINES or (not line and _NAMED_LIKE_FILE.search(frame.file) is None):
         return None
     return RawFrame(frame.file, line, bare_name(frame.name))
@@ -108,7 +108,7 @@ def bare_name(function: str) -> str:
     return function.rpartition(".")[2] or function
 
 
-def _bounded(number: int) -> int:
+def _valid_number(number: int) -> int:
     """A line or a thread id; 0 for a number that can be neither."""
     return number if 0 <= number < 1 << 63 else 0
 
@@ -150,7 +150,7 @@ def _cycles(inside: Sequence[bool]) -> int | None:
 
 def _thread(profile: _Profile, frames: Sequence[RawFrame | None], pid: int, alone: bool) -> SampledThread:
     name = _PROFILE_NAME.match(profile.name)
-    tid = _bounded(int(name[1], 0)) if name else 0
+    tid = _valid_number(int(name[1], 0)) if name else 0
     label = (name[2] or "") if name else profile.name
     if name and name[1].startswith("0x") and (label == "MainThread" or alone):
         tid = pid  # a program without the threading module names no thread

@@ -153,16 +153,16 @@ _BAR = 24
 def text_report(report: Report) -> str:
     parts = [_head(report), _verdict(report), _steps(report), _trainings(report), *_ranks(report)]
     parts += [_ranges(report.ranges), *_findings(report.findings)]
-    parts += [_listed("Standstills", (each.text for each in report.standstills)), _changes(report)]
+    parts += [_titled_list("Standstills", (each.text for each in report.standstills)), _changes(report)]
     unjudged = rules_by_reason(report.unjudged)
-    parts += [_listed("Not judged", (f"{', '.join(names)}: {reason}" for reason, names in unjudged.items()))]
+    parts += [_titled_list("Not judged", (f"{', '.join(names)}: {reason}" for reason, names in unjudged.items()))]
     memory = ([f"Memory of torch, {each.text[0]}", *each.text[1:]] for each in report.memory)
     for head, *rows in (*memory, *(each.text for each in report.traces)):
         parts.append([*_wrap(head), *(text for row in rows for text in _wrap(row.strip(), "  "))])
     if report.sampling:
         parts.append(_wrap(f"Stack samples: {report.sampling.text}"))
     notices = (advice(notice.message, notice.hint, notice.source) for notice in report.run.notices)
-    parts.append(_listed("Not measured, or measured with gaps", notices))
+    parts.append(_titled_list("Not measured, or measured with gaps", notices))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
@@ -343,7 +343,7 @@ def _changes(report: Report) -> list[str]:
     return [*lines, f"  over the whole run: {final_verdict(report.findings)}"] if lines else []
 
 
-def _listed(title: str, texts: Iterable[str]) -> list[str]:
+def _titled_list(title: str, texts: Iterable[str]) -> list[str]:
     """Texts below their title; nothing if there is none."""
     lines = [line for text in texts for line in _wrap(plain(text), "  ")]
     return [title, *lines] if lines else []

@@ -105,8 +105,8 @@ def _fixes(evidence: Evidence, idle: Interval) -> tuple[str, list[Fix]]:
     debugging = advice_on_debugging("launch_bound", evidence)
     if debugging:
         return "a setting for debugging slows each launch", [without_idling(evidence, debugging, idle)]
-    own = {fix: why for why, fix in _of_this_loop(evidence, idle)}
-    by_gain = sorted((*own, *_of_any_loop(evidence, idle)), key=lambda fix: -(fix.estimated_speedup or 0.0))
+    own = {fix: why for why, fix in _fixes_of_this_loop(evidence, idle)}
+    by_gain = sorted((*own, *_fixes_of_any_loop(evidence, idle)), key=lambda fix: -(fix.estimated_speedup or 0.0))
     first = [fix for fix in by_gain if fix in own and (fix.least or 0.0) >= CRITICAL_GAIN]
     fixes = [*first, *(fix for fix in by_gain if fix not in first)] or [Fix("put more work into each launch")]
     if first:
@@ -116,7 +116,7 @@ def _fixes(evidence: Evidence, idle: Interval) -> tuple[str, list[Fix]]:
     return "many small kernels, launched one at a time", fixes
 
 
-def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix]]:
+def _fixes_of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix]]:
     """Fixes for peculiarities of this loop, each with a description of the peculiarity for people."""
     found, process = evidence.gpu.launching, evidence.process
     if found.loop is not None and found.calls_cell:
@@ -139,7 +139,7 @@ def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix
         yield "autocast adds one cast per weight", fix
 
 
-def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
+def _fixes_of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
     """Fixes that reduce the launches of any loop; the gain of compiling a model differently is unknown."""
     found = evidence.gpu.launching
     larger = larger_batch(evidence, idle)
@@ -283,7 +283,7 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
             evidence=exchange.figures if exchange is not None else {},
         )
     unused = next((each.best for each in unclaimed.found if each.rule == low_precision_unused.__name__), None)
-    had = {"lower precision": unused or _in_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
+    had = {"lower precision": unused or _uses_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
     faster = ", ".join((*(each for each, is_so in had.items() if not is_so), "a smaller model", "a faster GPU"))
     how = "as it should be" if unused is None else "its tensor cores idle"
     return new_finding(f"{how}: {most}", unused or "leave the loop as it is", f"only these make it faster: {faster}")
@@ -322,13 +322,15 @@ def _bad_use(evidence: Evidence, gpu: GpuSteps, card: Gpu, means: GpuMeans, comp
     if means.dram_ratio is not None and means.dram_ratio >= MOST:
         halved = Fix("halve the bytes: torch.autocast('cuda', torch.bfloat16)", changes_training=True)
         how = f"bound by its memory: {percent(means.dram_ratio)} of its peak traffic"
-        return new_finding(how, fused, None if _in_half(evidence) else halved, cause="memory_traffic", evidence=figures)
+        return new_finding(
+            how, fused, None if _uses_half(evidence) else halved, cause="memory_traffic", evidence=figures
+        )
     if means.sm_ratio < MOST * computing:  # "likely ineffective", says NVIDIA's manual, which the page links
         batch = larger_batch(evidence, Interval.around(1.0 - means.sm_ratio))
         how = f"but with only {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
         most = batch.with_upper_bound(batch.gain and batch.gain.high) if batch is not None else None
         return new_finding(how, larger, most, cause="few_sms", evidence=figures)
-    may_use_them = _in_half(evidence) or evidence.process.tf32
+    may_use_them = _uses_half(evidence) or evidence.process.tf32
     if not may_use_them or means.tensor_ratio is None or means.tensor_ratio >= SMALL * computing:
         return None
     how = f"but its tensor cores work only {percent(means.tensor_ratio)} of it: most of its kernels do not use them"
@@ -336,7 +338,7 @@ def _bad_use(evidence: Evidence, gpu: GpuSteps, card: Gpu, means: GpuMeans, comp
     return new_finding(how, traced, fused, cause="few_products", evidence=figures)
 
 
-def _in_half(evidence: Evidence) -> bool:
+def _uses_half(evidence: Evidence) -> bool:
     return not _HALF.isdisjoint(evidence.process.matmul_dtypes + evidence.process.parameter_dtypes)
 
 

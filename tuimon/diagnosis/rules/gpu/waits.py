@@ -210,7 +210,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     hot = evidence.samples.in_steps.hottest(doing="transfer")
     if gpu is None or evidence.gpu.waits is None or hot is None or copies.share < REPORTED:
         return None
-    lost = _lost(evidence, gpu, copies)
+    lost = _copy_cost(evidence, gpu, copies)
     if lost.low < REPORTED:
         return None
     loader = evidence.data.loader
@@ -236,7 +236,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     )
 
 
-def _lost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
+def _copy_cost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
     """The share of the step that the copy costs.
 
     Samples at the copy include the time until the GPU reaches it, so the launch lead at the end of the fetch is

@@ -123,9 +123,9 @@ def findings_lines(
         explained = finding.rule == (chosen or findings[0].rule)
         rows += _head(finding, width, marked=finding.rule == chosen)
         for where in finding.where:
-            rows += _where(where, code_of(where) if where is finding.where[0] else (), width)
+            rows += _place_lines(where, code_of(where) if where is finding.where[0] else (), width)
         rows += _fixes(finding, width)
-        rows += _why(finding, width) if explained else []
+        rows += _explanation(finding, width) if explained else []
         figures = evidence_rows(finding.evidence)
         rows += [(), line((" Figures", "dim"))] if figures else []
         names = max((cell_len(name) for name, _ in figures), default=0) + 2
@@ -173,7 +173,7 @@ def _gain_role(gained: str) -> str:
     return "dim" if gained == ABSENT else "benign bold"
 
 
-def _why(finding: Finding, width: int) -> list[Line]:
+def _explanation(finding: Finding, width: int) -> list[Line]:
     """The meaning of the verdict and how sure it is, from its page."""
     page = page_of(finding.rule)
     meaning = f"{page.meaning} {sentence(page.causes.get(finding.cause or '', ''))}".strip()
@@ -211,7 +211,7 @@ def _words(name: str, gap: str = " ") -> str:
     return plain(name).replace("_", gap)
 
 
-def _where(where: Place, code: CodeLines, width: int) -> list[Line]:
+def _place_lines(where: Place, code: CodeLines, width: int) -> list[Line]:
     """A place with the lines around it, if these can be read; else with the line that samples have recorded."""
     spot = place_span(where, "key bold", width - 1)
     function = "" if where.function.startswith("<") else function_text(where.function)
