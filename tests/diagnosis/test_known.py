@@ -116,6 +116,9 @@ the construction of sparse tensors
   + a = torch.sparse_coo_tensor(i, v)
   - y = torch.sparse.mm(adj, x)
 arrays copied whole for each append
+  + ids = sum(documents, [])
+  - n = sum(sizes, 1)
+  - n = sum(len(d) for d in documents)
   + self.scores = torch.cat([self.scores, scores])
   + xs = np.concatenate((xs, x))
   + xs = np.append(xs, x) | site/numpy/lib/_function_base_impl.py append
@@ -133,6 +136,17 @@ searches through a sequence from its start
   - for key in self.seen:
   - x = x.index_select(0, ids)
   - keep = [k for k in keys]
+lines of a text file, read from its start
+  + line = next(itertools.islice(file, index, None))
+  + line = linecache.getline(self.path, i) | python/linecache.py getline | python/linecache.py updatecache
+  + text = open(self.path).readlines()[i]
+  - line = file.readline()
+searches through whole columns
+  + rows = self.frame[self.frame['user'] == user] | site/pandas/core/ops/common.py new_method
+  + rows = np.flatnonzero(self.labels == label)
+  + x = self.x[self.labels == label]
+  - z = z[y == label]
+  - frame = frames.loc[user] | site/pandas/core/indexing.py __getitem__
 a polling loop
   + while not self.stopped:
   + if len(self.ready) < 8:
@@ -174,6 +188,9 @@ decompositions of matrices
   - x = torch.linalg.solve(a, b)
   - y = cholesky_factor @ x
 shifts of whole lists
+  + self.ids = self.ids[self.block:]
+  + del kept[:n]
+  - tail = ids[n:]
   + self.items.pop(0)
   + queue.insert(0, item)
   + del self.items[0]
@@ -191,6 +208,13 @@ weighted draws that sum the weights each time
   + i = random.choices(ids, weights=w) | python/random.py choices
   - i = np.random.choice(n, size=64)
 random draws in Python, one by one
+  + other = np.random.randint(self.n_items)
+  + j = rng.integers(0, len(self.x))
+  + x = np.random.choice(self.items)
+  + if torch.rand(1) < self.p:
+  - i = np.random.randint(0, n, size=64)
+  - i = np.random.randint(0, n, 64)
+  - x = np.random.rand(64, 3)
   + batch = random.sample(self.memory, 64) | python/random.py sample
   - batch = self.sample(64) | site/torch/random.py fork_rng
 conversions to arrays or tensors
@@ -266,6 +290,22 @@ resizing or warping images
 resampling or analysing signals
   + x, _ = librosa.load(path) | site/librosa/core/audio.py load
   - y = model(x) | site/torchaudio/models/conformer.py forward
+convolutions computed directly
+  + wet = np.convolve(speech, room) | site/numpy/_core/numeric.py convolve
+  - wet = fftconvolve(speech, room) | site/scipy/signal/_signaltools.py fftconvolve
+recurrences, element by element
+  + returns[t] = rewards[t] + gamma * returns[t + 1]
+  + self.level[i] = a * x[i] + (1 - a) * self.level[i-1]
+  - y[t] = x[t] + x[t + 1]
+distinct rows, found by sorting rows
+  + v, i = np.unique(c, axis=0) | site/numpy/lib/_arraysetops_impl.py _unique1d
+  + v = torch.unique(coords, dim=0)
+  - v = np.unique(keys) | site/numpy/lib/_arraysetops_impl.py _unique1d
+  - v = self.unique(keys, dim=0)
+augmenting images
+  + x = augment(image=x) | site/albumentations/core/composition.py __call__ | site/albucore/functions.py add
+  + x = self.transform(x) | site/torchvision/transforms/v2/_color.py transform
+  - x = x.resize((224, 224)) | site/torchvision/transforms/functional.py resize | site/PIL/Image.py resize
 Fourier transforms
   + spectrum = torch.fft.rfft(x, n=n) * torch.fft.rfft(k, n=n)
   + f = np.fft.fft2(image)
@@ -277,6 +317,9 @@ transforms of MONAI
 rows of sparse matrices
   + x = self.matrix[i].toarray() | site/scipy/sparse/_index.py __getitem__
   - v = eigsh(x) | site/scipy/sparse/linalg/_eigen/arpack.py eigsh
+subgraphs, each taken from the whole graph
+  + near = k_hop_subgraph(node, 2, edges) | site/torch_geometric/utils/_subgraph.py k_hop_subgraph
+  - near = next(loader) | site/torch_geometric/loader/node_loader.py collate_fn
 graphs walked in Python
   + d = nx.shortest_path_length(g) | site/networkx/algorithms/shortest_paths/generic.py shortest_path
   - d = graph.distances()

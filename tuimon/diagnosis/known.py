@@ -25,9 +25,10 @@ from tuimon.text import code_place, percent
 from tuimon.threshold import LARGE, MOST
 
 Table = dict[str, tuple[str, str]]
-#: The row of loops that only wait; two whose lines reveal more than the libraries that they run.
+#: The row of loops that only wait; three whose lines reveal more than the libraries that they run.
 POLLING = "a polling loop"
 UNCHANGED, COMPRESSING = "what stays the same, made again each time", "compressing data"
+AUGMENTING = "augmenting images"
 
 #: Rows of operations in forward, matched with any frame of a stack; backward, which has no lines, has a part of each.
 DIFFERENTIATED: Table = {
@@ -103,6 +104,10 @@ THROUGH: Table = {
         r"torch/utils/data/dataloader\.py __len__ ",
         "take len(loader) once an epoch, or keep the number of batches in the sampler",
     ),
+    "distinct rows, found by sorting rows": (
+        r"^ .*\b(?:np|numpy|torch)\.unique\(.*\b(?:axis|dim)=",
+        "make one integer of each row's columns, and take unique() of these",
+    ),
     "predict() of Keras": (
         r"/keras/src/\S+ \w*predict\w* |^ .*\.predict\(.*\bverbose ?= ?[\d'\"]",
         "call the model itself on a few rows (model(x, training=False) under torch.no_grad()): it makes no dataset",
@@ -137,8 +142,9 @@ BELOW: Table = {
     "arrays copied whole for each append": (
         r"^ ((?:self\.)?\w+) = (?:np|numpy)\.(?:concatenate|append|[hv]?stack)\(\s*[\[(]*\s*\1\b"
         r"|^ (\w+[.\[]\S*) = torch\.(?:cat|concat|[hv]?stack)\(\s*[\[(]\s*\2|^ ([\w.]+) = \3 \+ \["
-        r"|/numpy/lib/\S+ append |/pandas/core/reshape/concat\.py ",
-        "append the parts to a list and join them once, where the whole is needed, or fill an array of its full size",
+        r"|/numpy/lib/\S+ append |/pandas/core/reshape/concat\.py |^ .*\bsum\(.*, ?(?:\[\]|\(\))\)",
+        "append the parts to a list and join them once (lists with itertools.chain()), where the whole is needed, or"
+        " fill an array of its full size",
     ),
     "copies of whole arrays, to take a part": (
         r"^ .*\w\[: ?[\w.]*\]\.(?:copy|clone)\(\)",
@@ -148,6 +154,14 @@ BELOW: Table = {
         r"^ .*(?<!os)\.(?:index|remove)\(|^ (?:if|while|return|assert) (?:not )?\w\S* (?:not )?in [\w.]+:?$"
         r"|^ .*\bfor \w+ in [\w.]+ if [^)]* == ",
         "keep a set, or a dict of positions or groups: lists and strings are compared item by item",
+    ),
+    "lines of a text file, read from its start": (
+        r"^ .*(?:\bislice\(|\.readlines\(|\blinecache\.)|/linecache\.py ",
+        "keep the place of each line (tell(), once for all) and seek() to it, or keep the lines in an Arrow table",
+    ),
+    "searches through whole columns": (
+        r"/pandas/core/(?:ops/|arraylike\.py |computation/)|^ .*(?:\[|(?:where|nonzero)\()\(?self\.[\w.]+ == \w",
+        "group the rows once, before the loop: a dict of the positions for each key (groupby().indices)",
     ),
     POLLING: (
         r"^ while (?:not )?[\w.]+(?:\(\))?:$"
@@ -164,7 +178,10 @@ BELOW: Table = {
         r"^ .*(?:\bsorted\((?!.*\bfor\b)|\.(?:arg)?sort\()",
         "take the first few with topk() or np.argpartition(), and sort whole tensors at once",
     ),
-    "shifts of whole lists": (r"^ .*(?:\.pop\(0\)|\.insert\(0,|\bdel [\w.]+\[0\])", "use a deque and its popleft()"),
+    "shifts of whole lists": (
+        r"^ .*(?:\.pop\(0\)|\.insert\(0,|\bdel [\w.]+\[(?:0|:.*)\])|^ ([\w.]+) = \1\[[^:\]]+:\]$",
+        "use a deque and its popleft(), or keep the position of the first item and cut the list seldom",
+    ),
     "shuffling everything to draw a few": (
         r"^ .*(?:\b(?:np|numpy)\.random\.choice\(.*replace=False|\b(?:permutation|randperm)\(.*\)\[:)",
         "draw with replacement (torch.randint()), or use choice() of np.random.default_rng(), fast if few are drawn",
@@ -174,8 +191,11 @@ BELOW: Table = {
         "draw many at once, or keep the cumulative sums (np.searchsorted), in a tree if weights change",
     ),
     "random draws in Python, one by one": (
-        r"n[\d.]+/random\.py ",
-        "draw whole arrays; sample() is slow on a deque: keep a list",
+        r"n[\d.]+/random\.py |^ .*\b(?:random|rng|generator)\.(?:(?:rand|random|randn)\(\)|choice\([a-z_.]+\)"
+        r"|(?:randint|integers)\((?!.*size)[^,()]*(?:\([^()]*\))?(?:,[^,]*)?\)|(?:uniform|normal)\([-\d., ]*\))"
+        r"|^ .*\btorch\.rand(?:n?\(1\)|int\([^()]*\(1?,?\)\))",
+        "draw whole arrays, for a batch at once; choice() makes an array of a list first, and sample() is slow on a"
+        " deque: keep arrays and lists",
     ),
     "draws that decompose their covariance each time": (
         r"^ .*(?:random|rng|generator)\.multivariate_normal\(",
@@ -243,6 +263,10 @@ BELOW: Table = {
         r"/PIL/Image\.py (?:resize|rotate|transform) |/skimage/transform/|/ndimage/\S*interpol|\bcv2\.(?:resize|warp)",
         "store them at the size that is used, lower the order of interpolation, or warp whole batches as tensors",
     ),
+    AUGMENTING: (
+        r"-packages/(?:albumentations|imgaug|kornia|torchvision/transforms)/",
+        "crop or resize first, so that the rest changes fewer pixels, or change whole batches as tensors",
+    ),
     "resampling or analysing signals": (
         r"-packages/(?:librosa|torchaudio/(?:transforms|functional|compliance)|resampy|soxr|scipy/signal)/",
         "keep the files at the rate that is used, or their features; make a transform once, not its kernel each time",
@@ -251,6 +275,14 @@ BELOW: Table = {
         r"^ .*\b(?:svd\w*|eigh?|eigvalsh?|pinv|inv|inverse|matrix_power|cholesky\w*)\(",
         "decompose every 10 or more steps if the matrix changes little; eigh() is faster than svd(), and solve() than"
         " an inverse",
+    ),
+    "convolutions computed directly": (
+        r"/numpy/_?core/numeric\.py (?:convolve|correlate) ",
+        "for long kernels use scipy.signal.oaconvolve() or fftconvolve(), or convolve a batch at once as tensors",
+    ),
+    "recurrences, element by element": (
+        r"^ ([\w.]+)\[(\w+)\] = .*\b\1\[\2 ?[+-] ?1\]",
+        "compute it once and keep it, or all at once: scipy.signal.lfilter(), cumsum()",
     ),
     "Fourier transforms": (
         r"^ .*\bfft\.\w*fft[2n]?\(",
@@ -262,6 +294,11 @@ BELOW: Table = {
         " last",
     ),
     "rows of sparse matrices": (r"/scipy/sparse/\w+\.py ", "convert once, to CSR for rows, and take a batch at once"),
+    "subgraphs, each taken from the whole graph": (
+        r"-packages/torch_geometric/utils/_?(?:k_hop_)?subgraph\.py ",
+        "take one for all nodes of a batch (k_hop_subgraph() takes several), or sample with NeighborLoader: each call"
+        " walks over all edges",
+    ),
     "graphs walked in Python": (r"-packages/(?:networkx|rdkit)/", "make arrays of each graph once"),
     "a dataset of Arrow tables": (
         r"-packages/datasets/",
@@ -322,14 +359,17 @@ BY_LIBRARY: dict[str, str] = {
     "libjpeg": "decode JPEGs at a part of their size (Image.draft(), cv2.IMREAD_REDUCED_COLOR_2), with TurboJPEG or"
     " torchvision.io, or once, and cache them",
     "FFmpeg": "decode with torchcodec, on a GPU or only the frames that are used, or keep these as images",
-    "audio codecs": "keep the files as WAV at the rate that is used, or their features",
-    "codec": "decode once, and cache what is decoded at the size that is used",
+    "audio codecs": "read only the part that is used (soundfile.read(start=, frames=)), or keep the files as WAV at the"
+    " rate that is used, or their features",
+    "codec": "decode once, and cache what is decoded at the size that is used; crop before all other changes",
     "zstd": "decompress once, before the training, or store it with lz4",
     "LZ4, Snappy, Blosc": "decompress once, before the training, and map the file",
     "OpenSSL": "download once, before the training",
     "compression": BELOW["decompressing data"][1],
     "HDF5": "store chunks of the size that is read, with lz4 or not compressed",
     "JSON parsers": "parse with orjson, or once, before the training, and keep arrays: np.save(), Arrow, a memory map",
+    "SQLite": "index the columns that it selects by (CREATE INDEX), ask for a batch at once, or read the table into"
+    " arrays once",
     "tokenizers": "tokenize texts once, before the training, in batches",
     "parser": BELOW["parsing text or objects again"][1],
     "python": "vectorise it",
@@ -353,7 +393,11 @@ def known_work_at(place: Place | None, *several: Samples, native: NativeUse = _N
     compared by their shares of the time in user code, unless they only move memory.
     """
     of_samples, user = most_at(place, several, known_work_in), native.without("kernel")
-    if place is None or not native or (of_samples is not None and of_samples.what in (UNCHANGED, COMPRESSING)):
+    if (
+        place is None
+        or not native
+        or (of_samples is not None and of_samples.what in (UNCHANGED, COMPRESSING, AUGMENTING))
+    ):
         return of_samples
     ways: list[tuple[NativeUse, tuple[CodeKind, ...]]] = [(user, _UNPACKS)]
     if of_samples is None:

@@ -34,8 +34,9 @@ HAND_OVER_MS = Threshold(
 )
 #: The advice if native threads of workers crowd the cores.
 ONE_THREAD = (
-    "have each worker compute in one thread: OMP_NUM_THREADS=1 in the environment of the program, or"
-    " threadpoolctl.threadpool_limits(1) in worker_init_fn; torch does so there by itself, NumPy and OpenCV do not"
+    "have each worker compute in one thread: OMP_NUM_THREADS=1 in the environment of the program, or in worker_init_fn"
+    " threadpoolctl.threadpool_limits(1) for NumPy, cv2.setNumThreads(0) for OpenCV, which heeds neither of the others;"
+    " torch does so there by itself"
 )
 #: The number of generations of workers from which they count as restarted for each epoch, and the seconds within which
 #: the next generation must follow.

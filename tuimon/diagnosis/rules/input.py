@@ -233,7 +233,8 @@ def _disk_wait(f: Facts) -> Reason:
 @_cause("slow_collate", lambda cell: _is_of_workers(cell) and cell.doing == "collate")
 def _workers_collate(f: Facts) -> Reason:
     f = f.blaming_workers(f.workers.hot_in_collate)
-    return Reason(f, f": the workers collate batches{f.in_library}", [f.cheaper(f.batch_at_once)])
+    fixes = [f.smaller_batches(), f.cheaper(f.batch_at_once)]
+    return Reason(f, f": the workers collate batches{f.in_library}", fixes, keeps_order=True)
 
 
 @_cause("slow_item", _is_of_workers, lambda f: f.workers.crowd_cores)
@@ -318,7 +319,7 @@ def _loop_itself(f: Facts) -> Reason:
 @_cause("slow_collate", lambda cell: cell.doing == "collate")
 def _collate(f: Facts) -> Reason:
     f = f.blaming(collating_function(f.samples, f.samples.part(below="collates")))
-    fix = f.whole_batches() or f.cheaper(f.batch_at_once)
+    fix = f.smaller_batches() or f.whole_batches() or f.cheaper(f.batch_at_once)
     return Reason(f, f": the training process collates batches{f.in_library}", [fix])
 
 

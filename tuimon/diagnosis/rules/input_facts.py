@@ -23,7 +23,7 @@ from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import HotLine, Samples
-from tuimon.text import percent
+from tuimon.text import percent, size_text
 from tuimon.threshold import LARGE, MIN_SAMPLES, MOST
 
 #: A fix multiplies workers by at most this, if that exceeds the cores that the training leaves free: the disk or
@@ -112,6 +112,18 @@ class Facts(Struct, frozen=True, dict=True):
         is_measured = self.hot is not None and not self.hot.samples
         part = 0.0 if is_measured else self.samples.share(is_loaders_own) or 0.0
         return self.fix(text, "items", part=Interval.around(part)) if part >= MOST else None
+
+    def smaller_batches(self) -> Fix | None:
+        """The fix of returning less from the dataset, if torch's own collate mostly moves memory: samples are large."""
+        batches, native = self.loader and self.loader.batches, self.workers.native or self.native
+        if self.workers.hot_in_collate or not batches or (native.share("memory", "kernel") or 0.0) < MOST:
+            return None
+        size = size_text(batches.total_bytes / batches.count)
+        return self.fix(
+            "return less from the dataset: only the part that is used (crop there), in the type that is stored (uint8,"
+            f" int16), and convert it after the loader: each batch joins {size} of samples",
+            "items",
+        )
 
     # -- words
 

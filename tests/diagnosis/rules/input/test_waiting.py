@@ -4,7 +4,7 @@ import pytest
 
 from tests.diagnosis.cpu import BACKWARD, STARVED, loader, run, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings
-from tests.session.records import frames, header, process, stacks, thread, threads
+from tests.session.records import frames, header, native, process, stacks, thread, threads
 from tests.session.records import session_of as records_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.judging import diagnose
@@ -152,6 +152,16 @@ def test_collate_is_measured_by_markers_and_named_below_them():
     first, *_ = run(STARVED, own, loader(1, (10, 200, 790, 10)), *workers(1, 0.99, ([0, 1], 10), ([0, 30, 31], 40)))
     assert (first.cause, first.where[0].function) == ("slow_collate", "join")
     assert first.estimated_speedup == pytest.approx(1 / 0.40, rel=0.05)
+
+
+@pytest.mark.parametrize(("kernel", "first"), [(90, "return less from the dataset: only"), (10, "make augment()")])
+def test_of_large_samples_that_torch_joins_less_is_to_be_returned(kernel, first):
+    measured = {"batches": MeasuredBatches(2, 96 << 20, 8, 2, tensors=4)}
+    code = native(12, (201, ("kernel", "", kernel), ("torch", "", 100 - kernel)), pid=201)
+    made = loader(1, (10, 400, 590, 10), counts=measured), *workers(1, 0.99, ([0, 1], 40), ([0, 6], 60)), code
+    found, *_ = run(STARVED, *made)
+    assert found.cause == "slow_collate" and found.action.startswith(first)
+    assert ("each batch joins 48 MiB of samples" in found.action) is (kernel == 90)
 
 
 @pytest.mark.parametrize(("makes", "cause"), [(COLLATES[-1], "slow_collate"), ("", "no_workers")])
