@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterator
 
@@ -20,7 +21,7 @@ from tuimon.records import MODEL, OptimizerFacts
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import percent
-from tuimon.threshold import MIN_SAMPLES, UNUSUAL, Threshold
+from tuimon.threshold import MIN_SAMPLES, REPORTED, UNUSUAL, Threshold
 from tuimon.torch_code import elementwise_update, multiplies
 
 FLOAT32_TAKES = Threshold(
@@ -90,7 +91,7 @@ def _setting(
         if cause == "anomaly":  # samples do not show how it checks the gradients
             fix = fix.with_open_gain
     elif cause == "float64":  # the gain depends on the GPU model
-        fix = without_if_sure(evidence, action, Interval(0.0, share), changes_training=True)
+        fix = Fix(action, changes_training=True).with_upper_bound(math.inf if share >= REPORTED else None)
     else:  # the CPU submits more work sooner
         low, high = Interval.around(share * (1.0 - takes), share * error)
         fix = without_if_sure(evidence, action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
@@ -135,7 +136,7 @@ def _types(evidence: Evidence) -> Iterator[Finding]:
             "float64",
             f"the parameters are float64: computing with them takes {idle_part(busy)} of each step",
             _FLOAT32,
-            busy.high,
+            busy.low,
             takes=FLOAT32_TAKES,
             error=TAKES_ERROR,
         )

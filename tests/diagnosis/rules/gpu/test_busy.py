@@ -82,12 +82,6 @@ def test_counters_that_others_contradict_or_that_are_absent_change_no_verdict(ru
     assert headline in found[first].headline
 
 
-@pytest.mark.parametrize(("run", "most"), [("float64", None), ("float64_while_waiting", 5.1)])
-def test_work_in_float64_gains_no_more_than_the_time_of_a_busy_gpu(run, most):
-    """The second one idles for at least 19 % of each step."""
-    assert findings_of(run)["slow_setting/float64"].fixes[0].high == pytest.approx(most, abs=0.1)
-
-
 def test_a_link_that_copies_do_not_use_is_not_slow():
     assert "throttled" in findings_of("slow_link")
     assert "throttled" not in findings_of("slow_link_beside_c2c")
