@@ -40,7 +40,7 @@ class CallSyntax(NamedTuple):
 
     node: ast.Call
     key: str  # ``.item`` of a method, ``torch.unique``, ``linalg.inv``, ``math.log``, ``print``
-    operand: ast.expr | None  # what a method is called on, or a function's first argument
+    operand: ast.expr | None  # the object of a method, or a function's first argument
     others: list[ast.expr]  # further arguments by position
     named: dict[str | None, ast.expr]
 
@@ -343,7 +343,7 @@ class SyncCall(NamedTuple):
     kind: SyncKind
     what: str  # as in the source: "errors[mask]", "loss.item()", "x.abs().max() > 1e4"
     is_certain: bool  # waits wherever its tensors are on a GPU; False: fits plain values as well, which take no time
-    instead: str  # what does not wait, as one clause
+    instead: str  # an alternative that does not wait, as one clause
 
 
 class _Wait(NamedTuple):

@@ -160,7 +160,7 @@ _BITWISE = ast.BitAnd | ast.BitOr | ast.BitXor
 
 
 def tensor_certainty(node: ast.AST | None, called: bool | None = False) -> bool | None:
-    """Whether an expression is a tensor. True: certainly; False: perhaps; None: no, it is a plain value.
+    """True if an expression is certainly a tensor, False if perhaps, None if it is a plain value.
 
     ``called``: the answer for calls of unknown functions.
     """
@@ -224,7 +224,7 @@ def _call(node: ast.Call, called: bool | None) -> bool | None:
 
 
 def mask_certainty(node: ast.AST) -> bool | None:
-    """Whether an index is a mask. True: certainly; False: perhaps, it may hold positions; None: nothing suggests so."""
+    """True if an index is certainly a mask, False if it may hold positions instead, None if nothing suggests a mask."""
     match node:
         case ast.Compare(_, operators, _):
             compares = all(isinstance(operator, _COMPARISON) for operator in operators)

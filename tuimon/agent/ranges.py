@@ -176,9 +176,8 @@ def hook_nvtx_package(package: Any) -> None:
                 if owner is not None and owner.__dict__.get(name) is function:
                     rebinding.rebind(owner, name, replacement)
     annotate = getattr(package, "annotate", None)
-    if (
-        isinstance(annotate, type) and "__reduce__" in annotate.__dict__
-    ):  # else disabled by NVTX_DISABLE, without a name
+    # without a name it is disabled, by NVTX_DISABLE
+    if isinstance(annotate, type) and "__reduce__" in annotate.__dict__:
         _add_files(sys.modules[annotate.__module__].__file__)
         _hook_annotate(annotate)
 

@@ -125,7 +125,7 @@ class Cell(Struct, frozen=True):
     doing: Doing
     share: float  # over all cells these add up to 1
     bounds: Interval | None = None  # of ``share``; None: it is exact
-    cost: Interval = NONE  # what a step would save without it: time that no GPU's work and no other rank hides
+    cost: Interval = NONE  # time that a step would save without it: no GPU's work and no other rank hides it
     # (): the training thread's own time; ("batch",): what a worker did while the thread waited for a batch
     via: tuple[Via, ...] = ()
     node: StackNode | None = None  # its place in the call tree of the thread that did it
@@ -472,7 +472,7 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
     """Divides a wait for data from other threads or processes by their work.
 
-    What the work of processes does not explain is a wait for messages. ``awaited``: the share of all such waits.
+    The rest is a wait for messages. ``awaited``: the share of all such waits.
     """
     others = Samples.joined(evidence.others.values())
     threads = others.where(works)

@@ -50,7 +50,7 @@ class Rule(Struct, frozen=True):
     needs: tuple[Need, ...]
     kind: Kind = "fact"
     causes: tuple[str, ...] = ()
-    takes: Callable[[Cell, Finding], bool] | None = None  # whether a finding claims the time of a cell
+    takes: Callable[[Cell, Finding], bool] | None = None  # True if a finding claims the time of a cell
     of_unclaimed: Callable[[Unclaimed], Finding | None] | None = None  # judges the time that no other explains
     of_moment: bool = False  # its findings are about a moment, such as full memory, not about steps
 

@@ -276,7 +276,7 @@ class Verdicts:
 
     def judge_run(self) -> list[Finding]:
         """The findings on the whole run; while a run is still in its warm-up, warm-up is the verdict."""
-        # what holds at the end, or held for long enough to be a property of the run
+        # rules that held at the end, or for long enough to be a property of the run
         at_end, least_s = {finding.rule for finding in self._last}, REPORTED * self._counted_s
         of_moment = [
             found for rule, found in self._of_moment.items() if rule in at_end or self._held_s[rule] >= least_s

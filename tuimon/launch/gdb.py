@@ -45,7 +45,7 @@ class Processor(NamedTuple):
     """
 
     content: bytes
-    entry: int  # where it begins
+    entry: int  # the address at which it begins
     in_system_call: str  # an expression for gdb: the instruction before the program counter is a system call
     try_to_write: str  # writes a register that nothing depends on, and writes it back
 

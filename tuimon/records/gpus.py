@@ -81,7 +81,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     parent_uuid: str | None = None  # of a MIG instance: the GPU that it is part of
     compute_capability: Amount | None = None  # such as 9.0
     near_nodes: list[Index] | None = None  # the NUMA node that it is attached to, then the others of that socket
-    chosen: bool = False  # whether the run's CUDA_VISIBLE_DEVICES names it
+    chosen: bool = False  # True if the run's CUDA_VISIBLE_DEVICES names it
     cost_ms: Amount | None = None  # duration of the driver calls for this record
 
     @property

@@ -61,7 +61,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     start_unix_s: Moment  # seconds since 1970; together with the pid it identifies the process
     command: list[str]
     role: ProcessRole
-    markers: bool  # whether its ring is being read
+    markers: bool  # True if its ring is being read
     markers_reason: str | None = None  # why it is not, as a phrase for the user
     rank: Index | None = None
     world_size: Index | None = None
@@ -69,8 +69,8 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     torch: str | None = None  # version; None until torch is imported
     gpu_uuids: list[str] = msgspec.field(default_factory=list)  # the GPUs that it reports to use; empty: not known
     parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # dtypes that optimizers update: "float32", ...
-    tf32: bool | None = None  # whether float32 matrix products may use TF32
-    cudnn_tf32: bool | None = None  # whether float32 convolutions and recurrent layers may use TF32
+    tf32: bool | None = None  # True if float32 matrix products may use TF32
+    cudnn_tf32: bool | None = None  # True if float32 convolutions and recurrent layers may use TF32
     # dtypes of the results of matrix products and convolutions, from the graphs of the first forward passes:
     # "bfloat16" or "float16" with float32 parameters means autocast, or casts by hand
     matmul_dtypes: list[str] = msgspec.field(default_factory=list)
@@ -226,12 +226,12 @@ class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     io_bytes_per_s: Amount | None = None
     unknown: str | None = None  # why its stacks are not known; None if they are
     tid: Count | None = None  # the thread that trains, if it is not the main thread
-    has_left: bool = False  # whether this thread is outside all its training loops: the training is over
+    has_left: bool = False  # True if this thread is outside all its training loops: the training is over
     #: The run's processes at the other end of the pipe or connection on which it is blocked, all of them idle, itself
     #: included if it has that end, too. None if it is not blocked on one, or if the other end is not known, or if a
     #: process there may be waiting for something outside the run.
     peers: Annotated[list[Pid], BOUNDED] | None = None
-    listens: bool = False  # whether it accepts TCP connections: it may be a server, which waits by nature
+    listens: bool = False  # True if it accepts TCP connections: it may be a server, which waits by nature
 
 
 class StackGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):

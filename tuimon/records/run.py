@@ -49,7 +49,7 @@ class Notice(Record, frozen=True, kw_only=True, tag="notice"):
     source: str
     level: Literal["ok", "info", "warning"]
     message: str
-    hint: str | None = None  # what the user can do
+    hint: str | None = None  # advice for the user
 
 
 class Cost(Record, frozen=True, kw_only=True, tag="cost"):

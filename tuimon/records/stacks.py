@@ -46,16 +46,16 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     line: Count
     function: str
     source: str = ""
-    user: bool = False  # whether the file is outside the standard library, site-packages and tuimon
+    user: bool = False  # True if the file is outside the standard library, site-packages and tuimon
     inside: str = ""  # no longer used; in older logs: names from the blocks around the line
     packages: str = ""  # no longer used; in older logs: the packages that do the line's work
     # first and last line of the function or ``with`` block around it that disables gradients; None: unknown
     no_grad: tuple[Count, Count] | None = None
     branch: tuple[Count, Count] | None = None  # no longer used; in older logs: lines of an ``if`` around it
     counts: tuple[SettingLine, ...] = ()  # in the first frame of a file: its lines that make such a setting
-    loop: bool = False  # whether it is known to be in a ``for`` or ``while`` of its function
+    loop: bool = False  # True if it is known to be in a ``for`` or ``while`` of its function
     keeping: tuple[KeepingLine, ...] = ()  # in the first frame of a file: its lines that keep objects
-    polls: bool = False  # whether it is known to be in a ``while`` that does nothing but wait
+    polls: bool = False  # True if it is known to be in a ``while`` that does nothing but wait
     loops: Count = 0  # ``for`` and ``while`` statements of its function around it; 0 also in older logs
 
 
@@ -95,7 +95,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     folded: Count = 0  # samples of rare stacks, which are not listed, summed over threads
     failed: Count = 0  # samples that py-spy could not read
     cost_cpu_s: Amount = 0.0  # CPU time of the py-spy process, or of the agent's thread
-    lost: bool = False  # whether py-spy failed, was killed or hung: then the window holds no samples
+    lost: bool = False  # True if py-spy failed, was killed or hung: then the window holds no samples
     parked: list[tuple[Count, str]] = msgspec.field(default_factory=list)  # idle Python threads: (tid, name), each once
     # times that the training entered backward, or its update if it has none; None: samples too far apart
     cycles: Count | None = None

@@ -38,7 +38,7 @@ class Progress(Struct, frozen=True, omit_defaults=True):
     batch: int | None = None  # in the current epoch
     batches: int | None = None  # in an epoch
     left_s: float | None = None  # time left at the present pace
-    left_of: LeftOf | None = None  # whether ``left_s`` is that of the run or of the epoch
+    left_of: LeftOf | None = None  # True if ``left_s`` is that of the run or of the epoch
     loss: str | None = None  # as printed
     printed: str | None = None  # the place in the run, as printed
 

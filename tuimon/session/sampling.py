@@ -37,7 +37,7 @@ class Sampling(NamedTuple):
     folded: int  # of rare stacks that are not listed, summed over threads
     lost: int  # windows whose samples were all lost
     in_process: bool  # the latest window of any of them was sampled by the agent inside: Python frames only
-    cpu_ratio: float | None = None  # what py-spy costs in all; 1.0 = one core; None until measured
+    cpu_ratio: float | None = None  # the cost of py-spy in all; 1.0 = one core; None until measured
 
 
 class _Windows(NamedTuple):

@@ -184,12 +184,12 @@ def stepping_spans(stretches: Sequence[StepStretch], begin_s: float) -> list[Ste
         from_s = max(begin_s, min(stretch.begin_s, stretch.end_s - taken_s))
         from_s = max(from_s, found[-1].end_s) if found else from_s
         until_s = stretch.end_s
-        if stretch is stretches[-1]:  # what follows its last step need not be one
+        if stretch is stretches[-1]:  # the time after its last step need not be a step
             until_s = min(until_s, from_s + taken_s)
         if until_s <= from_s:
             continue
         step_s = stretch.total_ns / stretch.steps / 1e9
-        is_whole = until_s - from_s <= taken_s + step_s  # what is left is of the step that follows
+        is_whole = until_s - from_s <= taken_s + step_s  # the rest belongs to the next step
         ratio = min(1.0, stretch.total_ns / 1e9 / (taken_s if is_whole else until_s - from_s))
         if found and found[-1].end_s == from_s and found[-1].steps_ratio == ratio:
             from_s = found.pop().begin_s

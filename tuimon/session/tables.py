@@ -78,7 +78,7 @@ class Tables:
         self.notices: dict[str, records.Notice] = {}  # the latest of each source, unless it was "ok"
         self.trie = Trie()
         self.threads = ByProcess(ProcessThreads)
-        self._has_own_bytes = False  # whether the log has each process's memory without shared pages
+        self._has_own_bytes = False  # True if the log has each process's memory without shared pages
         self.nodes = MachineTables(self._own_core_s)
         self.memory_history: dict[int, records.MemoryHistory] = {}  # the latest of each process
         self.collective_counts: dict[int, records.CollectiveCounts] = {}  # the latest of each process

@@ -34,7 +34,7 @@ class ThreadRow(Struct, frozen=True):
     ended: bool = False
     gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None with too few samples
     rank: int | None = None  # of its process, in a training of several
-    native: NativeUse = field(default_factory=NativeUse)  # what it runs, in Python and below
+    native: NativeUse = field(default_factory=NativeUse)  # the code it runs, in Python and below
     faults: ThreadFaults | None = None  # its page faults, if they were read
 
     @property

@@ -41,9 +41,9 @@ class ProcessTable:
         self.root_start_ticks = procfs.start_ticks(root_pid)
         #: start of each live process, the root first; written by the process source
         self._start_ticks: Mapping[int, int] = {}
-        #: what each live process is; written by the process source
+        #: the role of each live process; written by the process source
         self.roles: Mapping[int, ProcessRole] = {}
-        #: what each process with a ring reports of itself; written by the markers source
+        #: the facts that each process with a ring reports of itself; written by the markers source
         self.facts: dict[int, RingFacts] = {}
         #: processes whose ring showed that they belong to the run; written by the markers source
         self.named: tuple[ProcessId, ...] = ()

@@ -42,7 +42,7 @@ class HeadlessView:
         self._stream = stream
         self._colour = stream is not None and stream.isatty() and "NO_COLOR" not in os.environ
         self._starting_s: float | None = None  # time of the last line about a training that starts
-        self._latest: dict[object, object] = {}  # what was written last, by what it is about
+        self._latest: dict[object, object] = {}  # the last text on each subject
 
     def show(self, session: Session, findings: Sequence[Finding], measuring_s: int | None = None) -> None:
         """Write a line on the progress of the run; before it, new notices of the sources.

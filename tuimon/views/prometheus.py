@@ -213,7 +213,7 @@ METRICS: tuple[Metric, ...] = (
         "tuimon_gpu_step_energy_joules", GPU, "joules_per_step",
         "Energy of a step: of all GPUs of the first rank, on the first of them."),
 
-    # what the rules find
+    # findings of the rules
     Metric("tuimon_finding", ("rule", "severity"), "", "1 for each rule with a finding now; absent otherwise."),
     Metric(
         "tuimon_finding_share_ratio", ("rule",), "share_of_step",
@@ -276,7 +276,7 @@ class Snapshots:
             return self._latest
 
     def collect(self) -> Snapshot:
-        """What the library asks for at each scrape."""
+        """Called by the library at each scrape."""
         return self.fresh() or ()
 
 

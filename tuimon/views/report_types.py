@@ -192,7 +192,7 @@ class RunJson(Struct, omit_defaults=True, kw_only=True):
     node_count: int = 0  # 0 if the log is of one machine
     nodes: list[NodeJson] = []
     versions: dict[str, str]  # of tuimon, Python, py-spy, the driver
-    ended: bool  # whether the log has the end of the run
+    ended: bool  # True if the log has the end of the run
     exit_code: int | None
     signal: str | None  # such as "SIGKILL"
     last_line: str | None  # the exception that ended it, the last line of its traceback
@@ -223,7 +223,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     python: str | None = None
     tuimon: str | None = None
     dtypes: list[str] = field(default_factory=list)  # dtypes of the parameters
-    tf32: bool | None = None  # whether float32 matrix products may use TF32
+    tf32: bool | None = None  # True if float32 matrix products may use TF32
     checkpoints_to: str | None = None  # type of the checkpoints' file system: "nfs4"
 
     @property
@@ -311,7 +311,7 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
     world_size: int | None
     in_focus: bool = False
     ended_s: float | None = None  # when it ended, from the start of the run; absent while it runs
-    markers: bool  # whether its hooks were read; without them its steps are estimated by stack samples
+    markers: bool  # True if its hooks were read; without them its steps are estimated by stack samples
     gpus: list[str]  # UUIDs of the GPUs that it uses
     steps: StepSummary
     phases: list[Phase]
@@ -403,7 +403,7 @@ class StateJson(Struct):
 
     name: str  # "starting", "training", "waiting", "ended", "unseen" (no step was seen), "step_open" ...
     for_s: float | None  # how long it has been in this state
-    doing: str | None  # what it does: "importing transformers"
+    doing: str | None  # its activity: "importing transformers"
     doing_for_s: float | None
     where: PlaceJson | None  # the line of user code
     backwards: int | None  # backward passes so far of a step that has not ended
@@ -457,7 +457,7 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     phases: list[Phase]
     ranges: list[RangeRow]
     sampling: SamplingJson | None
-    cost: Cost | None = None  # what tuimon itself used, latest
+    cost: Cost | None = None  # the latest use by tuimon itself
     memory: list[MemoryJson] = []
     traces: list[TraceJson] = []
     standstills: list[StandstillJson] = []

@@ -48,8 +48,8 @@ class Task:
         self.number = number
         self.argument = argument
         self.value = 0
-        self.work = Work()  # what its command has begun
-        self.needs_steps = False  # whether ``work.step`` is called, and no step may fall into a gap
+        self.work = Work()  # the work that its command has begun
+        self.needs_steps = False  # True if ``work.step`` is called, and no step may fall into a gap
         self.is_over = False
         self.is_held = False  # it goes on until its monitor has long been gone; only the hold checks that
 

@@ -242,7 +242,7 @@ class StackSampler(SamplingThread):
         self._new_window = new_window
         self._rate_hz = rate_hz
         self._window_ns = window_ms * 1_000_000
-        self._sample_ns = 0  # what the latest sample took of a core
+        self._sample_ns = 0  # the CPU time of the latest sample
         self._random = time.monotonic_ns() | 1
 
     def end_for_fork(self) -> None:

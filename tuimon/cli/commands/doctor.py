@@ -107,7 +107,7 @@ _INSIDE = "stacks in-process only, under tuimon run"
 
 
 def py_spy() -> Check:
-    """Whether py-spy is installed and can read a Python process."""
+    """Check that py-spy is installed and can read a Python process."""
     from tuimon.sources.stacks import failures, pyspy
 
     binary = pyspy.find()
@@ -134,7 +134,7 @@ def py_spy() -> Check:
 
 
 def ptrace() -> Check:
-    """Whether this user's processes may be read."""
+    """Check that this user's processes may be read."""
     from tuimon.sources.stacks.failures import YAMA_DENIES, yama_scope
 
     capabilities = int(read_fields("/proc/self/status").get("CapEff", "0"), 16)
@@ -151,7 +151,7 @@ def ptrace() -> Check:
 
 
 def native() -> Check:
-    """Whether the kernel reports which code threads run below Python."""
+    """Check that the kernel reports which code threads run below Python."""
     from tuimon.sources.native import why_refused
 
     if (denied := why_refused()) is None:
@@ -160,7 +160,7 @@ def native() -> Check:
 
 
 def shared_memory() -> Check:
-    """Whether there is a folder for rings that only this user can write to."""
+    """Check that there is a folder for rings that only this user can write to."""
     refused = "; ".join(map(plain, refused_directories().values()))
     folder = ring_directory()
     if folder is None:

@@ -59,9 +59,9 @@ class Workers(Struct, frozen=True, gc=False):
     renewed: bool  # the workers were restarted lately
     idle: int = 0  # of further workers, which have no part of the data
     threads: float = 1.0  # of a worker that compute: its main thread and native ones, such as those of NumPy's BLAS
-    crowd_cores: bool = False  # whether native threads compute as much as the main one, and wait for cores
+    crowd_cores: bool = False  # True if native threads compute as much as the main one, and wait for cores
     samples: Samples = NO_SAMPLES  # of all workers
-    native: NativeUse = field(default_factory=NativeUse)  # what they run, in Python and below it
+    native: NativeUse = field(default_factory=NativeUse)  # the code they run, in Python and below it
 
     @property
     def waiting(self) -> bool:
@@ -86,8 +86,8 @@ class DataProcesses(Struct, frozen=True, gc=False):
     cpu_ratio: float | None  # mean of one process, without messages that samples show
     making: Samples  # samples in which they wait for no message and no lock, and send none
     part: float  # share of its time for which the busiest one makes data
-    waiting: HotLine | None  # where they mostly are when they make none
-    sampled: bool  # whether any of them has been sampled yet
+    waiting: HotLine | None  # the line at which they mostly are when they make none
+    sampled: bool  # True if any of them has been sampled yet
 
     @property
     def hardly_computes(self) -> bool:
@@ -98,7 +98,7 @@ class DataProcesses(Struct, frozen=True, gc=False):
 class Pool(NamedTuple):
     """Threads of the training process that make the items for which the training thread waits in a fetch."""
 
-    hot: HotLine | None  # where they work; its share is of the data phase
+    hot: HotLine | None  # the line at which they work; its share is of the data phase
     cpu_ratio: float  # cores that they use, on average
     cores: float  # that they use while they are waited for
 

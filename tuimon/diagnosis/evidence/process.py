@@ -36,8 +36,8 @@ class Contention(NamedTuple):
     training_holds: float | None
     unexplained: float  # neither by the training thread's CPU time, nor by the run queue, nor by its own waits
     culprit: ThreadRow  # the thread that holds the GIL for longest
-    place: Place | None  # what the culprit does
-    feeds: bool  # whether the culprit puts what it makes into a queue
+    place: Place | None  # the line at which the culprit runs
+    feeds: bool  # True if the culprit puts what it makes into a queue
 
     @property
     def share(self) -> float:

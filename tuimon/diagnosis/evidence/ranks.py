@@ -321,9 +321,8 @@ def late_on_gpu(rows: Sequence[RankRow], ranks: Mapping[int, GpuSteps]) -> LateR
     live = {row.pid: ranks[row.pid] for row in rows if row.pid in ranks and row.state != "lost"}
     by_sms = waits_by("sm_ratio", live)
     waits = by_sms
-    if all(
-        gpu.sm_ratio is None for gpu in live.values()
-    ):  # before Hopper NCCL's kernels wait at little power, full clock
+    # before Hopper NCCL's kernels wait at little power, full clock
+    if all(gpu.sm_ratio is None for gpu in live.values()):
         waits = waits_by("power_ratio", live)
     if not by_sms and any(wait and (live[pid].clock_ratio or 0.0) < NEARLY_ALL for pid, wait in waits.items()):
         return None  # at a lower clock, little power does not show a wait

@@ -62,7 +62,7 @@ class OutsideWaits(Struct, frozen=True, gc=False):
     """The waits of a run for a core that have causes outside the run."""
 
     part: float = 0.0  # of all its waits, at most
-    by: Outside = "unknown"  # what causes most of them; unknown if nothing outside was measured
+    by: Outside = "unknown"  # the cause of most of them; unknown if nothing outside was measured
     cores: float | None = None  # that were taken from the run
 
 

@@ -293,7 +293,7 @@ class StalledRanks(Struct, frozen=True, gc=False):
     quiet_s: float  # since the latest boundary of any rank
     taken: Standstill | None
     stuck: tuple[OpenCollective, ...]  # collectives that do not end, according to flight recorders
-    has_moved: bool  # whether files were read or written lately
+    has_moved: bool  # True if files were read or written lately
     idle_s: float | None  # since all stacks were taken, or since files were read or written later
 
 

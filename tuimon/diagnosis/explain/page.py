@@ -62,7 +62,7 @@ class Page(msgspec.Struct, frozen=True):
     rule: str
     title: str
     meaning: str  # in plain words
-    sureness: str  # what of it is measured and what estimated
+    sureness: str  # the measured and the estimated parts of it
     needs: list[str]  # evidence that it abstains without
     thresholds: list[Limit]
     wrong_when: list[str]

@@ -66,7 +66,7 @@ class _Kind(NamedTuple):
     ended: str  # "the training ended because ..."
     fix: str
     unit: str = ""  # "open file"; "": bytes
-    left: str = " left"  # what follows "has 1 of 2"
+    left: str = " left"  # the words after "has 1 of 2"
     cause: str = "exhausted"  # of the run's end
 
     def size(self, number: float) -> str:

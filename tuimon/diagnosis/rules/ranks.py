@@ -73,7 +73,7 @@ class Communication(Struct, frozen=True, gc=False):
     in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU by ``exchange``
     hot: HotLine | None
     error: float  # of ``share``, half the width of its 95 % interval
-    exchange: Exchange | None = None  # where the share rests on GPU times
+    exchange: Exchange | None = None  # if the share rests on GPU times
 
     @property
     def share(self) -> float:

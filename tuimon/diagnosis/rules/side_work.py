@@ -146,7 +146,7 @@ class _Work(Struct, frozen=True):
     hot_part: float  # the part of the work that the hot function takes
     runs_model: bool
     kind: SideWorkKind | None
-    native: NativeUse  # what the training thread runs during the work
+    native: NativeUse  # the code that the training thread runs during the work
 
     @property
     def at(self) -> str:
@@ -231,7 +231,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     if other.estimated and claim.share < LARGE and runs_model:
         return None
     hot, kind = _side_function(samples, update), None
-    if hot is not None:  # what most samples at its line do
+    if hot is not None:  # the kind that most samples at its line have
         file, line, *_ = hot.library or hot.place
         at_line = side.where(lambda node: any((f.file, f.line) == (file, line) for f in node.frames))
         kind = next((kind for kind, (_, is_it) in _KINDS.items() if at_line.part(is_it) >= MOST), None)

@@ -111,7 +111,7 @@ class LoopPlace(NamedTuple):
     on_line: bool  # at the line that leads to backward
     is_library_code: bool  # a library's code, or its call, leaves the path
     is_before_model: bool | None  # None: no sample has shown the model
-    inside: Stack  # what is called there
+    inside: Stack  # the frames called from there
 
     @property
     def called(self) -> Function | None:
@@ -149,9 +149,8 @@ def placed(
     for sample in [sample for sample in sampled if sample.node.user_line is not None] or sampled:
         roots[sample.node.root] += sample.count
     root, most = next(iter(roots.most_common(1)), (None, 0))
-    if (
-        roots.total() - most <= LARGE * roots.total()
-    ):  # where calls are short, 11 % of the stacks changed while they were read
+    # where calls are short, 11 % of the stacks changed while they were read
+    if roots.total() - most <= LARGE * roots.total():
         sampled = [sample for sample in sampled if sample.phase != "rest" or sample.node.root == root]
     return tuple(map(loop.placed, sampled))
 

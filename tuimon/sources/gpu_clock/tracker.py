@@ -257,7 +257,7 @@ class GpuTracker:
         self._windows = 0  # since the last records
         self._window_s = 0.0
         self._memory: dict[int, dict[int, int]] = {}  # by device: what was reported in this window
-        self._recorded: dict[int, tuple[dict[int, int], int]] = {}  # what the latest record of it has, and when
+        self._recorded: dict[int, tuple[dict[int, int], int]] = {}  # the latest record of it, and its time
 
     def add_stretch(self, stretch: MarkedStretch, tid: int) -> None:
         """A stretch of any thread; nothing is kept before the first that ends with an event."""

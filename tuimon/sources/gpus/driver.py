@@ -38,8 +38,8 @@ class VendorLibrary:
     name: ClassVar[str]
     says: ClassVar[str]  # its name in messages
     vendor: ClassVar[str]
-    tool: ClassVar[str]  # of the vendor's, for people
-    figures: ClassVar[str]  # what is missing without it
+    tool: ClassVar[str]  # a program of the vendor, for people
+    figures: ClassVar[str]  # the figures that are missing without it
     #: The problem and the remedy for an error code; the first one, that there is no driver, is no reason to worry.
     PROBLEMS: ClassVar[Mapping[int, tuple[str, str | Callable[[], str | None] | None]]]
     numbered: ClassVar[bool]  # its GPUs are listed in PCI order, as CUDA may number them
@@ -51,7 +51,7 @@ class VendorLibrary:
     SHUT_DOWN: ClassVar[str]  # the binding's function
     api: Any  # the Python binding; it ships no types
     clock: Callable[[], float] = staticmethod(time.monotonic)
-    root = ""  # where /sys is
+    root = ""  # the folder that has /sys
 
     @classmethod
     def opened(cls: type[Library], use: Callable[[Library, int], Answer]) -> Answer | Problem:

@@ -161,7 +161,7 @@ class Inventory(NamedTuple):
     gpus: int
     instances: int  # MIG
     with_activity: int  # GPUs that report how busy their SMs, tensor cores and memory are (GPM)
-    pids_known: bool  # whether the driver's pids are valid here
+    pids_known: bool  # True if the driver's pids are valid here
 
 
 def inventory(library: Nvml, number: int) -> Inventory:

@@ -280,9 +280,8 @@ class ComputeProcesses:
         newest_us = self._seen_us
         for sample in self._handle.query("nvmlDeviceGetProcessUtilization", self._seen_us) or ():
             newest_us = max(newest_us, int(sample.timeStamp))
-            if (
-                sample.timeStamp > self._seen_us and sample.smUtil <= 100
-            ):  # some drivers report impossible values now and then
+            # some drivers report impossible values now and then
+            if sample.timeStamp > self._seen_us and sample.smUtil <= 100:
                 percents[int(sample.pid)].append(int(sample.smUtil))
         self._seen_us = newest_us
         if first:  # the buffer holds samples from before this run

@@ -70,7 +70,7 @@ class NodeLog(Lines):
         self.exit: Exit | None = None
         self.failure: UnreadableLog | None = None  # why it is not read on
         self.waiting = deque[Record]([self.header])  # records that have been read but not passed on
-        self.at_end = False  # whether there was no more to read
+        self.at_end = False  # True if there was no more to read
         self.renumbering = Renumbering(number, frames)
         #: seconds to add to a moment of this log, to get the wall clock, which all nodes set by the network
         self.shift_s = self.header.wall_unix_s - self.header.t

@@ -199,10 +199,10 @@ class LogWriter:
         self._gpus: dict[str, tuple[object, ...]] = {}  # the facts of each GPU that the file has
         self._broken = False
         self._retry_s = 0.0
-        self._begun = False  # whether the header is in the file
+        self._begun = False  # True if the header is in the file
         self.path, self._handle, self._created = create(path, run)  # opened to append
-        self._torn = False  # whether the file ends in a part of a batch that could not be taken back
-        #: what has compressed the file so far; None for plain lines
+        self._torn = False  # True if the file ends in a part of a batch that could not be taken back
+        #: the compressor of the file; None for plain lines
         self._stream = zlib.compressobj(wbits=GZIP_WINDOW_BITS) if self.path.endswith(COMPRESSED) else None
         try:
             self._earlier_bytes = claim_file(self._handle, self.path, force)

@@ -35,14 +35,14 @@ class Batches:
         self._ahead: list[tuple[Times, int]] = []
         self._group = 0  # most batches that the next update may use, all fetched before its first backward
         self._in_a_row = 0  # batches fetched from one iterator since the latest backward
-        self._begins = False  # whether the first of these is its iterator's first, or follows another iterator's
+        self._begins = False  # True if the first of these is its iterator's first, or follows another iterator's
         self._taken = 0  # most batches in a row before a backward of the current update
         self._iterator = 0  # of the latest fetch
         self._trained_on = 0  # the latest iterator with a batch that was trained on for certain
         self._is_first = True  # no backward or update until now
         self.forward: list[Step] | None = []  # batches of a thread that has not trained, since they were taken
         self.forward_total = 0  # such batches since the beginning
-        self.are_known = self.are_reported = False  # whether batches are steps; whether some were reported as steps
+        self.are_known = self.are_reported = False  # True if batches are steps; True if some were reported as steps
         self.are_of_program = False  # tuimon.step() says which batches make a step of a thread that has not trained
         self.leave_loop()
 

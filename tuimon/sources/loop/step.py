@@ -81,8 +81,8 @@ class MarkedStretch(NamedTuple):
     flag: int
     value: int
     opened: MarkedStretch | None  # the stretch before the pair of markers that this stretch closes
-    nested: bool  # whether it ends within a pair of the same kind, whose boundaries count instead
-    evaluated: bool  # whether its end proves that the batch before was evaluated: no backward has used it
+    nested: bool  # True if it ends within a pair of the same kind, whose boundaries count instead
+    evaluated: bool  # True if its end proves that the batch before was evaluated: no backward has used it
     cut: int  # pieces (``steps.py``) that had ended by then
 
 

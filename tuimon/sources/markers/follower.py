@@ -100,9 +100,9 @@ class RingFollower:
         """
         self.reader = reader
         self.pid = reader.pid
-        self.phases: deque[TimedPhase] | None = None  # where to note those of the thread that trains
+        self.phases: deque[TimedPhase] | None = None  # receives those of the thread that trains
         self.trains = False
-        self.known_meta: Mapping[str, object] = {}  # what the process table knows already
+        self.known_meta: Mapping[str, object] = {}  # the facts that the process table has already
         self.markers_per_s = 0.0  # of the latest read
         interval_ns = int(interval_s * 1e9)
         self._ends = WindowEnds(interval_ns)
@@ -372,7 +372,7 @@ class StepRate(NamedTuple):
     """The pace of the steps in a ring."""
 
     per_s: float | None  # now; None if none has ended in the last minute
-    has_stepped: bool  # whether the ring holds a step, or a part of one
+    has_stepped: bool  # True if the ring holds a step, or a part of one
 
 
 def steps_of(pid: int) -> StepRate | None:

@@ -61,7 +61,7 @@ class Worker(Struct):
         if self.slot is None:  # it is not measured
             return LoaderWorker(self.pid, self.number)
         totals = self.totals(self.slot, now_ns)
-        # what was listed as waiting may turn out to have been handing over: then it is not listed again
+        # time listed as waiting may turn out to have been a hand-over: then it is not listed again
         batches, *times_ns = (max(now - before, 0) for now, before in zip(totals, self.listed, strict=True))
         self.listed = list(map(max, totals, self.listed))
         items, collate, wait, hand_over = (round(time_ns / 1e6, 1) for time_ns in times_ns)
@@ -85,7 +85,7 @@ class _Loader(Struct):
     trained: int = 0
     evaluated: int = 0
     unused: int = 0  # batches since the last backward
-    has_ended: bool = False  # whether the iterator of these batches is exhausted
+    has_ended: bool = False  # True if the iterator of these batches is exhausted
     waits_ns: list[int] = field(default_factory=list)
     counted: int = 0  # fetches that were only counted
     ready: list[int] = field(default_factory=list)
@@ -97,7 +97,7 @@ class _Loader(Struct):
     epochs: int = 0  # epochs that ended, with a batch that was trained on
     other_epochs: int = 0  # epochs that gave all of their batches, none of which was trained on
     trained_before: int = 0  # value of ``trained`` when the current epoch began
-    awaits_training: bool = False  # whether the latest exhausted epoch has had no batch that was trained on
+    awaits_training: bool = False  # True if the latest exhausted epoch has had no batch that was trained on
     batches: MeasuredBatches | None = None
     tokens: tuple[int | None, int | None] = (None, None)  # tokens of the batch that is measured next, and padding in it
     tensors: int | None = None  # tensors of that batch

@@ -183,7 +183,7 @@ class MarkerSource(Source):
         if replaced or is_running:
             self.steps_before[path] = (process, follower.steps, reader.is_withdrawn())
         elif self._table.run_id is not None and reader.meta().get("run") == self._table.run_id:
-            for left in (path, side_file(path, TRACED)):  # what only we read
+            for left in (path, side_file(path, TRACED)):  # nobody else reads them
                 with suppress(OSError):
                     os.unlink(left)
         if not replaced:

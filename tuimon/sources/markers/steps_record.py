@@ -148,7 +148,7 @@ class StepsRecorder:
         self._pauses: list[tuple[int, int]] = []  # of the garbage collector: end and length, in ns
         self._counted = CountedPhases()
         self._has_begun = has_begun
-        self._has_backward = has_begun  # whether a record has held the first
+        self._has_backward = has_begun  # True if a record has held the first
         self._sizes: dict[int, int] = {}  # samples and tokens of this window's steps, by the flag of STEP_SIZE
 
     def add_step_size(self, flag: int, count: int) -> None:

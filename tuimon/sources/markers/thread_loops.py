@@ -145,8 +145,8 @@ class ThreadLoop:
         self.machine = LoopMachine()
         self.steps = self.machine.steps
         self.ranges = RangeTracker(name_of, code)
-        self.has_trained = False  # whether records cover it, or once did
-        self.ended = False  # whether its thread has
+        self.has_trained = False  # True if records cover it, or once did
+        self.ended = False  # True if its thread has
         self.passed = 0  # steps that ended while another thread was the training thread
         self._backwards = self._updates = 0  # until the last ``take_counts``
 

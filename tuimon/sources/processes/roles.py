@@ -108,7 +108,7 @@ def roles_of(
     if not trainers:
         likely = _likely_trainers({pid: p for pid, p in processes.items() if not _is_left(p, processes, before)}, waits)
         found = {pid for pid in seen & processes.keys() if processes[pid].name != WORKER_THREAD}
-        # what was seen to train takes the place of what has started it and does not train itself
+        # a process that was seen to train takes the place of the one that started it and does not train itself
         starters = (pid for pid in likely - found if any(_has_ancestor(processes[p], processes, {pid}) for p in found))
         trainers = likely.difference(starters) | found
         parents = trainers | likely
@@ -133,7 +133,7 @@ def _likely_trainers(processes: Mapping[int, ProcessFacts], waits: Callable[[int
 
     A process that only waits for another Python program to end has launched it: the other one may train.
     """
-    # what serves a training or loads its data may outlive it for a moment
+    # processes that serve a training or load its data may outlive it for a moment
     helpers = {pid for pid, p in processes.items() if any(servant in " ".join(p.command) for servant in _SERVANTS)}
     workers = {pid for pid, p in processes.items() if p.name == WORKER_THREAD}
     pythons = {pid: p for pid, p in processes.items() if p.is_python and pid not in helpers | workers}

@@ -209,7 +209,7 @@ class ProcessSource(Source):
             return False
         followed.facts = facts
         followed.reported_s = main.cpu_s
-        if start < self._began_ticks:  # what it used before is of no interest
+        if start < self._began_ticks:  # its use before is of no interest
             followed.children = ChildrensCpu(reported_s=main.children_cpu_s)
         elif (parent := self.known.get(facts.ppid)) is not None:
             parent.children.begin_child(main.cpu_s)

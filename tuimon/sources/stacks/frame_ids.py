@@ -26,7 +26,7 @@ class FrameTraits(NamedTuple):
     user: bool
     # the part of torch, our hooks, or a library's rollout, evaluation or metric, that shows the phase; "" for the rest
     part: str
-    wrapper: bool  # whether it only passes a call on
+    wrapper: bool  # True if it only passes a call on
     library: bool  # of an installed package other than torch
     imports: bool  # Python's import system, or a library's module while that is imported
 

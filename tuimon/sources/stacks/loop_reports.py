@@ -100,7 +100,7 @@ class LoopReports:
         self._paths: dict[ProcessKey, tuple[Function, ...]] = {}
         self._reported: dict[ProcessKey, tuple[ReportedStack, ...]] = {}
         self._programs: frozenset[str] = frozenset()  # installed packages that train
-        self._commands: dict[ProcessKey, str | None] = {}  # what processes run of those, until one trains
+        self._commands: dict[ProcessKey, str | None] = {}  # the one that each process runs, until one trains
         self._trains = False
 
     def path_of(self, key: ProcessKey, samples: Counter[RawStack], code: ProcessCode) -> tuple[Function, ...]:

@@ -337,10 +337,8 @@ class SampledProcesses:
         return not is_same or now_s >= self._until_s
 
     def find(self, now_s: float) -> None:
-        self._version, self._first = (
-            self._table.version,
-            self._table.sampled_first,
-        )  # first, so that a later change is seen
+        # first, so that a later change is seen
+        self._version, self._first = self._table.version, self._table.sampled_first
         roles, training = self._table.roles, self._table.trainers()
         trainers = training | {pid for pid, role in roles.items() if role == "trainer"}
         serving = [pid for pid, role in roles.items() if role in ("worker", "child") and pid not in trainers]

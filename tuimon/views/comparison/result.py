@@ -12,7 +12,7 @@ from tuimon.views.report_types import RunFacts
 Unit = Literal["ms", "1/s", "bytes", "bytes/s", "%", "1"]
 #: A measured gain, compared with its estimate: within it, more, less, or not measured well enough.
 Kept = Literal["kept", "more", "less", "unclear"]
-#: What became of a finding in the later runs.
+#: The fate of a finding in the later runs.
 Became = Literal["gone", "new", "stays"]
 #: ``same``: no difference that matters; ``unclear``: there may be a difference or none, the data do not show it.
 Outcome = Literal["faster", "slower", "same", "unclear"]
@@ -50,7 +50,7 @@ class Row(msgspec.Struct, frozen=True):
     difference: float | None = None  # after - before, in ``unit``
     low: float | None = None  # 95 % interval of ``difference``; None if single runs do not show how it varies
     high: float | None = None
-    significant: bool | None = None  # whether it is more than chance, given the number of rows; None: no interval
+    significant: bool | None = None  # True if it is more than chance, given the number of rows; None: no interval
     estimated: bool = False  # by stack samples
 
 
@@ -115,8 +115,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     headline: str
     outcome: Outcome
     speedup: Range  # time of a step before / after
-    per_sample: bool = False  # whether ``speedup`` is of the time per sample, as steps differ in size
-    notes: list[str] = msgspec.field(default_factory=list)  # what makes the comparison uncertain
+    per_sample: bool = False  # True if ``speedup`` is of the time per sample, as steps differ in size
+    notes: list[str] = msgspec.field(default_factory=list)  # the causes that make the comparison uncertain
     before: Side
     after: Side
     unlike: list[Unlike] = msgspec.field(default_factory=list)

@@ -413,6 +413,6 @@ class Board(Widget):
             pane.id: pane.rows_wanted(widths.get(pane.id, inner_width), most) for pane in self.panes if pane.id in PANES
         }
         wanted |= {"verdict": self.verdict.rows_wanted(size.width, most), "ranks": self.step.rank_rows()}
-        for name in ("threads", "loaders", "gpu"):  # what comes and goes there does not move the panes
+        for name in ("threads", "loaders", "gpu"):  # rows that come and go there do not move the panes
             wanted[name] = self._most[name, inner_width] = max(wanted[name], self._most[name, inner_width])
         return wanted
