@@ -59,7 +59,7 @@ def _below(kind: type) -> Iterator[type]:
 
 
 def _describe_fields(schema: dict[str, Any], kind: type | None) -> None:
-    """Give each field of a type the comment beside it as its description."""
+    """Give each field of a type the comment next to it as its description."""
     if kind is None or not issubclass(kind, msgspec.Struct):
         return
     comments = {name: text for each in reversed(kind.__mro__) for name, text in _comments(each).items()}

@@ -97,7 +97,7 @@ def package_of(file: str) -> str | None:
 def is_installed_script(file: str, files: Iterable[str]) -> bool:
     """True if a file is a command of the environment that one of these files is installed in: ``/venv/bin/nice``.
 
-    Commands lie beside the folder of the packages: ``/venv/lib/python3.11/site-packages``, ``/home/me/.local/lib/...``.
+    Commands lie near the folder of the packages: ``/venv/lib/python3.11/site-packages``, ``/home/me/.local/lib/...``.
     """
     folder = os.path.dirname(file)
     roots = {found[1] for each in files if (found := _ENVIRONMENT.match(each)) is not None}

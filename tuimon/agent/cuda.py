@@ -1,8 +1,8 @@
 """CUDA (and ROCm), through torch, as the GPU clock drives it; ``gpu_clock`` documents each method.
 
 Nothing here waits for a GPU, initialises CUDA, or makes a context on a device that has none. torch's own methods in C
-are called, not the public ones around them: half a microsecond each. An adapter for other accelerators would stand
-beside this one, over ``torch.Event(device, enable_timing=True)`` and ``torch.accelerator.current_stream()``.
+are called, not the public ones around them: half a microsecond each. An adapter for other accelerators would stand next
+to this one, over ``torch.Event(device, enable_timing=True)`` and ``torch.accelerator.current_stream()``.
 
 A graph's capture in the "global" mode, torch's default, is invalidated by any thread that queries an event or a stream
 meanwhile (pytorch #104487, #148594). ``torch.cuda.graph``, ``make_graphed_callables`` and torch.compile's graphs all go

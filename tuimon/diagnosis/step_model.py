@@ -270,7 +270,7 @@ def step_ms(step: ModelStep) -> float:
 
 
 def _speed(step: ModelStep, threads: float, others: float, power: float = 1.0) -> float:
-    """The speed of a number of threads beside a mean number of others, relative to a core for each.
+    """The speed of a number of threads next to a mean number of others, relative to a core for each.
 
     Threads of a pool wait for each other, so the pool runs only while all of them have a core: the share of the time in
     which one has a core, to the ``power`` of their number.
@@ -403,7 +403,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelS
     if running is None:  # on a core that others leave free
         running = min(1.0, evidence.machine.free_cores)
     on_core_ms = running * mean_ms - fetches * fetching_ms
-    own_threads, used = 1.0, evidence.cpu_ratio  # the process's threads at work beside the training thread
+    own_threads, used = 1.0, evidence.cpu_ratio  # the process's threads at work, without the training thread
     if training.cpu_ratio is not None and used is not None and on_core_ms > 0:
         beside_ms = max(0.0, used - training.cpu_ratio) * mean_ms
         own_threads = min(float(evidence.cores), 1.0 + beside_ms / on_core_ms)

@@ -180,7 +180,7 @@ class SettledGains:
         settled = []
         for finding in findings:
             fixes = tuple(self._settled_fix(finding, fix, before, now_s) for fix in finding.fixes)
-            shown = within_share(replace(finding, fixes=fixes))  # the share beside the gain is the current one
+            shown = within_share(replace(finding, fixes=fixes))  # the share next to the gain is the current one
             settled.append(shown if BY_NAME[finding.rule].kind == "harm" else graded(shown))
         return settled
 

@@ -135,7 +135,7 @@ class Relay(_Handlers):
 
 
 class Witness:
-    """A process beside tuimon that receives what is sent to more processes than tuimon.
+    """A process next to tuimon that receives signals sent to more processes than tuimon.
 
     The kernel does not say whether a signal was sent to one process or to a group. The witness, a ``cat`` that ends
     with tuimon, blocks all signals that are passed on, so that /proc shows which have come. Without it, what is sent to

@@ -1,4 +1,4 @@
-"""The options for watching a run, as set on the command line, and the views beside the screen that they name."""
+"""The options for watching a run, as set on the command line, and the further views that they name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Options(Struct, frozen=True):
     gpu: bool = True
     markers: bool = True
     memory: bool = False  # watch for out-of-memory errors, and record the allocator's history once
-    observers: tuple[Observer, ...] = ()  # views beside the screen or the lines
+    observers: tuple[Observer, ...] = ()  # views in addition to the screen or the lines
 
     @property
     def window_s(self) -> float:

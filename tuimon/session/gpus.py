@@ -96,7 +96,7 @@ class GpuRow(Struct, frozen=True):
 
     @property
     def figures(self) -> GpuMeans:
-        """The figures that people read beside a counter's name: means, or the latest values until there is a mean."""
+        """The figures that people read next to a counter's name: means, or the latest values until there is a mean."""
         means = self.means or GpuMeans()
         missing = {name: getattr(self.latest, name) for name in COUNTERS if getattr(means, name) is None}
         return structs.replace(means, **missing)

@@ -229,7 +229,7 @@ class Loaders(Latest[int, LoaderStats]):
 
 
 def worker_name(pid: int, processes: RunProcesses, loaders_of: Mapping[int, Loaders]) -> str:
-    """``worker 2``, ``eval worker 2``; ``loader 1 worker 2`` beside the workers of another loader of its purpose.
+    """``worker 2``, ``eval worker 2``; ``loader 1 worker 2`` if another loader of its purpose has workers.
 
     The number is torch's, ``get_worker_info().id``; before the loader has reported, it is the free place among the
     trainer's workers. At first nothing shows whether a loader trains or evaluates. Until then it is taken to have the

@@ -1,9 +1,9 @@
 """A run as windows of time, in bounded memory: the one way to a figure over a span of it.
 
-A row is one window: its beginning and end in seconds of the records' clock, then columns of numbers. Beside the columns
-a row may have counts by key (a histogram, user ranges, stacks). A series holds ``limit`` rows of one length; beyond
-that the oldest two are joined. So a day takes little more room than an hour: the latest minutes stay as they were
-recorded, older ones become coarser, and sums stay exact.
+A row is one window: its beginning and end in seconds of the records' clock, then columns of numbers. In addition a row
+may have counts by key (a histogram, user ranges, stacks). A series holds ``limit`` rows of one length; beyond that the
+oldest two are joined. So a day takes little more room than an hour: the latest minutes stay as they were recorded,
+older ones become coarser, and sums stay exact.
 
 >>> class Fetches(NamedTuple):
 ...     begin_s: float

@@ -11,7 +11,7 @@ from tuimon.records import Frame, Notice, Record, StandingProcess
 
 #: Seconds after which a tool, a driver or an agent that did not work is tried again.
 RETRY_S = 30.0
-#: Least seconds between two records of what nobody needs every second: each is a line of the log, or holds a lock.
+#: Seconds between two records of figures that nobody needs every second: each is a line of the log, or holds a lock.
 SELDOM_S = 2.0
 
 
@@ -36,7 +36,7 @@ class Source:
     name: str
     #: seconds between two calls of ``read``; may change between calls
     period_s: float
-    #: the share (0..1) that it has read of what was written before; None once it has read all, or if it plays at a pace
+    #: the share (0..1) of its log that it has read; None once it has read everything, or if it plays at a pace
     read_ratio: float | None = None
 
     def read(self) -> Iterable[Record]:

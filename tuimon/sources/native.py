@@ -48,7 +48,7 @@ _SIZE = mmap.PAGESIZE
 #: The time of a sample (ns, monotonic) and its address, or IN_KERNEL, or LOST if the ring was full.
 NativeSample = tuple[int, int]
 IN_KERNEL, LOST = 1 << 64, -1
-#: Up to this level users may sample their own processes; it is the kernel's default, Debian and Ubuntu have a higher.
+#: Up to this level users may sample their own processes: the kernel's default. Debian and Ubuntu have a higher one.
 _ALLOWS = 2
 _PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -46,7 +46,7 @@ def check_output(path: str, *, force: bool = False) -> None:
 
 
 def _begin(path: str, *, force: bool) -> tuple[str, int]:
-    """A new file beside the one to be written, with a name that no user's file has."""
+    """A new file next to the one to be written, with a name that no user's file has."""
     temporary = os.path.join(os.path.dirname(_target(path, force=force)), f".tuimon-{os.urandom(8).hex()}")
     return temporary, create_private(temporary)
 

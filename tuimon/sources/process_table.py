@@ -29,7 +29,7 @@ Seen = Literal["marked", "training", "loading"]
 class ProcessTable:
     """The live processes of a run, a column for each fact.
 
-    A column has one writer, named beside it, and is replaced or extended in one assignment: the sources' threads need
+    A column has one writer, named next to it, and is replaced or extended in one assignment: the sources' threads need
     no lock.
     """
 

@@ -1,4 +1,4 @@
-"""Passes records of traces to the log of the run: whoever takes a trace leaves its record beside the ring.
+"""Passes records of traces to the log of the run: whoever takes a trace leaves its record next to the ring.
 
 So traces by ``tuimon trace``, by another monitor and by the screen's key all come into the log in the same way.
 """
@@ -22,12 +22,12 @@ _TABLES_AN_HOUR = 60
 
 
 def leave_record(ring_path: str, record: TraceTaken) -> None:
-    """Leave a record beside the ring, for a monitor that writes a log. Raises OSError."""
+    """Leave a record next to the ring, for a monitor that writes a log. Raises OSError."""
     write_file(side_file(ring_path, TRACED), msgspec.to_builtins(record))
 
 
 class TraceRecords:
-    """Reads the records left beside one ring, each once."""
+    """Reads the records left next to one ring, each once."""
 
     def __init__(self, reader: RingReader) -> None:
         self._reader = reader

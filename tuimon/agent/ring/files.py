@@ -8,10 +8,10 @@ A file next to a ring holds data too large for the ring: JSON, replaced as a who
 
 The file of stacks holds the samples that the agent takes itself, a window at a time, in the shape of speedscope's files
 (https://www.speedscope.app/file-format-schema.json), with the parts that the monitor reads: one profile a thread,
-``Thread <OS id> "<name>"``, with the samples in the order they were taken, a list of frame numbers each, root first.
-Beside these: ``order`` and ``window``, which say whose it is, ``begin_ns`` and ``end_ns`` (monotonic), ``cpu_ns`` of
-the sampling thread, ``instants``, and ``cut``, how many samples were deeper than MAX_DEPTH or of more threads than
-MAX_THREADS (``control/sample.py``).
+``Thread <OS id> "<name>"``, with the samples in the order they were taken, a list of frame numbers each, root first. In
+addition it holds ``order`` and ``window``, which say whose it is, ``begin_ns`` and ``end_ns`` (monotonic), ``cpu_ns``
+of the sampling thread, ``instants``, and ``cut``, the number of samples that were deeper than MAX_DEPTH or of more
+threads than MAX_THREADS (``control/sample.py``).
 """
 
 import fcntl

@@ -27,7 +27,7 @@ Record the next steps of a training with torch.profiler, without a change to it:
 kernel, copy and wait. The trace is written to FILE, for https://ui.perfetto.dev; a summary goes to stdout.
 
 TARGET is the pid of a training that tuimon run started (or that tuimon was injected into), the log of a run that is
-still going on, whose figures then stand beside those traced, or a trace taken earlier, of any program.
+still going on, whose figures then stand next to those traced, or a trace taken earlier, of any program.
 
 The profiler makes the traced steps two to three times as long, and the training is held up for a moment while it stops
 and writes; other steps cost nothing."""

@@ -163,7 +163,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         brief = _brief_share(self._own, number) if renewed else None
         idle_share = together.share(doing="idle")
         busiest = mean_of_known(
-            [  # one thread of a worker makes batches; the one beside it hands them over
+            [  # one thread of a worker makes batches; another one hands them over
                 max(row.wanted_ratio for row in each.threads)
                 for each in threads
                 if each.cpu_ratio is not None and each.threads

@@ -57,7 +57,7 @@ RestsOn = Literal["no_sync", "ranks", "forward", "multiprocessors"]
 #: Reasons why a whole process or its GPU is slow, independent of its code.
 Why = Literal["stopped", "no core", "collections", "gpu", "slow gpu", "power"]
 #: A late rank must wait for cores this many times as long as the others; below, all are equally starved, and which is
-#: last is chance: measured with four balanced ranks beside other programs, 1.6 times.
+#: last is chance: measured with four balanced ranks next to other programs, 1.6 times.
 _STARVED = 2.0
 #: Most ranks whose samples and GPU times are judged one by one, at 0.5 ms each. They suffice for the rules: the rank
 #: that waits least is among the latest, and a wait common to all ranks is the same in each.

@@ -410,7 +410,7 @@ def core_demand(processes: Sequence[Threads], cores: int | None) -> Demand | Non
     cpu += sum(process.childrens_cores for process in processes)
     # A thread that waits for work by yielding in a loop always stands in the run queue, but hardly runs; a thread that
     # wants to run gets about as much of the cores as the others. Measured: two threads of setfit stood in the run queue
-    # for 65 % of the time and ran for 2 %, 0.04 of what the others got, beside a model that computes on 2 cores.
+    # for 65 % of the time and ran for 2 %, 0.04 of what the others got, next to a model that computes on 2 cores.
     competing = [row for _, row in rows if row.wanted_ratio >= UNUSUAL]
     mean = sum((row.cpu_ratio or 0.0) * row.count for row in competing) / (sum(row.count for row in competing) or 1)
     wanting = [(pid, row) for pid, row in rows if row.wanted_ratio < UNUSUAL or (row.cpu_ratio or 0.0) >= SMALL * mean]

@@ -271,7 +271,7 @@ class StalledRank(ProcessView, frozen=True, dict=True):
         return any(loader.facts.context == "fork" for loader in self.loaders) and self._workers_have_none()
 
     def _threads_of_waiting(self) -> dict[int, int | None]:
-        """For each worker that waits for a thread, how many it has beside its main one; None if unknown."""
+        """For each worker that waits for a thread, how many it has besides its main one; None if unknown."""
         found: dict[int, int | None] = {}
         for pid, stack in self._workers.items():
             if _waits_inside(stack):

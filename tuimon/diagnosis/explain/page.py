@@ -166,7 +166,7 @@ def _definitions(module: str) -> dict[str, ast.stmt]:
 def _pair(title: str, text: str) -> CodePair:
     blocks = {block["when"]: block for block in _FENCED.finditer(text)}
     if rest := _flowing(_FENCED.sub("", text)):
-        raise ValueError(f"text beside code is shown nowhere: {rest}")
+        raise ValueError(f"text next to code is shown nowhere: {rest}")
     before, after, head = blocks["before"], blocks["after"], _matched(_PAIR, title)
     return CodePair(head["title"], before["language"], before["code"], after["code"], head["cause"])
 

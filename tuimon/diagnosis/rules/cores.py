@@ -126,7 +126,7 @@ _HOLDERS: dict[Outside, tuple[str, str]] = {
         "check what else runs on the machine (top), or the CPU limit of the container",
     ),
 }
-#: At the end of each operation all threads wait for one without a core. Measured beside busy programs on two cores, one
+#: At the end of each operation all threads wait for one without a core. Measured next to busy programs on 2 cores, one
 #: thread instead of two: 2x if an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
 _ONE_THREAD = Fix(
     "call torch.set_num_threads(1), or set OMP_NUM_THREADS=1: each operation waits for the thread without a core"

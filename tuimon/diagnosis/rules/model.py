@@ -458,7 +458,7 @@ def long_backward(rest: Unexplained) -> Iterator[Fault]:
 
 
 def on_one_thread(rest: Unexplained) -> Iterator[Fault]:
-    """Large operations on one thread beside cores that the run does not use. Measured on two cores, a second thread
+    """Large operations on one thread, next to cores that the run does not use. Measured on two cores, a second thread
     gains 1.05x to 1.6x if calls and the allocation of results take less than a tenth of the time; otherwise it costs
     time.
     """

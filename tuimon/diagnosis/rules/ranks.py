@@ -61,7 +61,7 @@ _BY_CALL = {
     r"\b(?:monitored_)?barrier\b|\bwait_for_everyone\b": "leave out the barrier at {}: in backward ranks wait anyway",
     r"\b(?:all_|broadcast|gather|reduce|scatter)": "exchange less often at {}, or everything with one call",
 }
-#: A step makes many exchanges if they have this many times the bytes of the largest: beside one flat exchange of all
+#: A step makes many exchanges if they have this many times the bytes of the largest: next to one flat exchange of all
 #: gradients, it may average a loss.
 _SEVERAL = 2.0
 

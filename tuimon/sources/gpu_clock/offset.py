@@ -5,7 +5,8 @@ the stream was idle, it reaches the event immediately. Each of these is a point 
 runs above or below. Two clocks drift by up to 100 ppm, a millisecond in ten seconds: so all bounds of the last minute
 count. Each cuts a half plane off the possible offsets and rates; a polygon is left.
 
-With the offset known, so is a launch lead: when the GPU reached a boundary, by the CPU's clock, less when the CPU did.
+With the offset, a launch lead is known as well: the time at which the GPU reached a boundary, by the CPU's clock, minus
+the time at which the CPU reached it.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ class TimedBoundary(Struct, eq=False):
     stretch: MarkedStretch  # the stretch that ends at it
     evaluated: bool = False  # the batch before it was evaluated
     chain: Chain | None = None  # the events that its time is counted with
-    gpu_ns: int = 0  # when the GPU reached it, by its clock; by the CPU's clock between the next two
+    gpu_ns: int = 0  # the time when the GPU reached it, by its clock; by the CPU's clock it is between the next two
     earliest_ns: float = 0
     latest_ns: float = 0
     is_estimated: bool = False  # the offset of the clocks was estimated, and has narrowed those two
@@ -291,7 +292,7 @@ class Chain(Struct, eq=False):
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return []
-        # streams keep no order among themselves, and beyond both ends a straight line through bounds is none
+        # streams keep no order among themselves, and beyond both ends a straight line through bounds is no bound
         first_ns, last_ns = min(each.gpu_ns for each in waiting), max(each.gpu_ns for each in waiting)
         ends = self._offset.bounds_at((first_ns, last_ns))
         if ends is None:

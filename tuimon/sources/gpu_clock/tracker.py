@@ -216,7 +216,7 @@ class Sums:
             self._second = int(exchange.reached_s), count
             if count <= _A_SECOND:
                 self._exchanges.append(exchange)
-        if len(passes) >= 3:  # one between that has neither the first one's new gradients nor the last one's exchange
+        if len(passes) >= 3:  # a pass between the first, which has new gradients, and the last, which has the exchange
             steps, own_ns, last_ns = self._accumulated
             between = [each.own_ns for each in passes[1:-1]]
             self._accumulated = steps + 1, own_ns + sum(between) // len(between), last_ns + passes[-1].own_ns

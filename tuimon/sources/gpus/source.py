@@ -169,7 +169,7 @@ class GpuSource(Source):
 def gpu_sources(table: ProcessTable, interval_s: float) -> list[GpuSource]:
     """A source for each driver whose library is installed; without any, NVML's, which then reports that.
 
-    Beside NVML, AMD's reports under a name of its own, so that neither takes back the other's notices.
+    Next to NVML, AMD's reports under a name of its own, so that neither takes back the other's notices.
     """
     if not AmdSmi.is_installed():
         return [GpuSource(Nvml, table, interval_s)]

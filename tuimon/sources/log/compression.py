@@ -31,7 +31,7 @@ _GZIP_MAGIC = b"\x1f\x8b\x08"  # RFC 1952, 2.3.1; the last byte: deflate
 MAGIC_LENGTH = 4
 #: Read in one piece: Zstandard may pack a block of 128 KB into 4 bytes, so this gives at most 16 MB.
 _READ_BYTES = 512
-#: Most memory for what a frame of Zstandard may refer back to: 8 MB, as a power of 2.
+#: Most memory for the window of a Zstandard frame: 8 MB, as a power of 2.
 _WINDOW_LOG = 23
 
 

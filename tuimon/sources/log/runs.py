@@ -131,7 +131,7 @@ def _side_by_side(heads: Sequence[LogHead]) -> list[list[LogHead]]:
         group = groups[-1] if groups else []
         same_host = [each.changed_unix_s for each in group if each.header.host == head.header.host]
         over_s = max((each.changed_unix_s for each in group), default=0.0) + _APART_S
-        is_later = begun_s > over_s and head.changed_unix_s > over_s  # a clock that is ahead begins late, and no more
+        is_later = begun_s > over_s and head.changed_unix_s > over_s  # a clock that is ahead only seems to begin late
         if not group or is_later or (same_host and begun_s > max(same_host)):
             groups.append([head])
         else:

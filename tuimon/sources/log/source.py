@@ -545,7 +545,7 @@ def _change(record: Any, field: str, new: Callable[[Any], Any]) -> None:  # noqa
             structs.force_setattr(holder, name, new(value))
 
 
-def _on_node(ids: Any, base: int) -> Any:  # noqa: ANN401  (an id, or any rows that hold some beside texts)
+def _on_node(ids: Any, base: int) -> Any:  # noqa: ANN401  (an id, or any rows that hold ids and texts)
     if isinstance(ids, int):
         return ids | base
     return ids if isinstance(ids, str) else type(ids)(_on_node(each, base) for each in ids)

@@ -52,7 +52,7 @@ class CompilerTracker:
         self._sums[name] = (count + 1, total_ns + value) if is_timed else (count + value, 0)
 
     def skip_past(self) -> None:
-        """Drop the events before the first window, except those that last."""
+        """Drop the events before the first window, except states that last."""
         self._sums = {name: sums for name, sums in self._sums.items() if not name.startswith(_TIMED)}
 
     def records(self, t: float, pid: int, window_s: float) -> Iterator[Compiler]:

@@ -16,7 +16,7 @@ from tuimon.sources.window_lengths import stride_of
 
 #: A step of at least this many times the median is a long one: our choice.
 _LONG = 2
-#: The time by which long steps exceed the usual counts half after some 30 windows.
+#: The excess time of long steps counts half after some 30 windows.
 _DECAY = 0.98
 #: Long steps come at random: in one window they may take this many times the expected time. More has another cause.
 _UNEXPECTED = 4

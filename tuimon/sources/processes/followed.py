@@ -252,7 +252,7 @@ class ChildrensCpu(Struct):
         It was read before the children were, so that the ends of all those children have been seen.
         """
         unreported_s = waited_s - self.reported_s
-        if unreported_s >= 0.05:  # less is the grain of the kernel's clock, and of rounded windows
+        if unreported_s >= 0.05:  # less is within the grain of the kernel's clock and of rounded windows
             self.unreported_s += unreported_s
             self.reported_s += unreported_s
 
@@ -264,7 +264,7 @@ class ChildrensCpu(Struct):
 
 #: Between two readings of what a process shares with no other, in seconds.
 _PRIVATE_EVERY_S = 1.9
-#: Most of a core for reading private memory, for which the kernel walks all pages of a process.
+#: The largest share of a core for reading private memory, for which the kernel walks all pages of a process.
 _PRIVATE_RATIO = 0.005
 
 

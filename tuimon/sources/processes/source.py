@@ -30,7 +30,7 @@ from tuimon.sources.processes.roles import (
 from tuimon.sources.window_lengths import SETTLING_S, longest_intervals
 from tuimon.text import plain
 
-#: Followed at most; the records stay bounded whatever the run starts.
+#: Most processes that are followed: records stay bounded whatever the run starts.
 _PROCESSES = 512
 #: Threads records a second and trainer for workers and others together: what the log has room for. None waits
 #: longer than 5 s, but for idle others, which wait 10 s.
@@ -294,7 +294,7 @@ class ProcessSource(Source):
             if followed.reported is not None and followed.known == known:
                 continue
             if followed.reported is None and role == "other":
-                # shells start many that live for a blink
+                # shells start many that live only for a moment
                 fleeting = not followed.facts.is_python and followed.reads == 0 and pid != self._table.root_pid
                 if room <= 0 or fleeting:
                     continue

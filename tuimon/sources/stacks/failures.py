@@ -19,8 +19,8 @@ from tuimon.text import plain
 def no_binary() -> Problem:
     """The problem of a missing py-spy."""
     return Problem(
-        "no stack samples: py-spy was not found beside tuimon, on PATH or among the installed packages",
-        f"Install it beside tuimon: {install_command('py-spy')}",
+        "no stack samples: py-spy was not found next to tuimon, on PATH or among the installed packages",
+        f"Install it with tuimon: {install_command('py-spy')}",
         denied=True,
     )
 

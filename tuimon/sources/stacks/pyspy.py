@@ -87,7 +87,7 @@ def find() -> str | None:
 
 def _installed() -> Iterator[str]:
     """The paths of py-spy in packages that tuimon can import."""
-    from importlib import metadata  # noqa: PLC0415  (1.4 MB; mostly it is beside the interpreter)
+    from importlib import metadata  # noqa: PLC0415  (1.4 MB; mostly it is next to the interpreter)
 
     for package in metadata.distributions(name="py-spy"):
         yield str(package.locate_file("bin/py-spy"))  # pip install --target: its RECORD says ../../bin, where it is not
