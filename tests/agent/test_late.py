@@ -38,7 +38,7 @@ def markers():
     reader = RingReader(runtime.writer().path)
     try:
         read = [marker for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-        found = [marker for marker in read if marker.kind not in layout.OF_NO_LOOP]
+        found = [marker for marker in read if marker.kind not in layout.NO_LOOP_KINDS]
         return [marker.kind for marker in found], reader.name(found[0].value >> 16)
     finally:
         reader.close()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.verdicts import corpora
 from tuimon.diagnosis import cells as module
-from tuimon.diagnosis.cells import Cells, cells_of, gpu_idle_in, of_step
+from tuimon.diagnosis.cells import Cells, cells_of, gpu_idle_in, step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.verdicts import fold
 
@@ -48,7 +48,7 @@ def test_what_the_gpu_idles_in_some_cells_leaves_the_rest_to_the_others(session)
     gpu = evidence.gpu.steps
     if gpu is None:
         return
-    assert of_step(evidence).share == pytest.approx(1.0, abs=1e-6)
+    assert step_cells(evidence).share == pytest.approx(1.0, abs=1e-6)
     whole = gpu_idle_in(evidence, lambda cell: True)
     assert gpu.idle.low - 1e-6 <= whole.low <= whole.high <= gpu.idle.high + 1e-6
     for phase in STEP:

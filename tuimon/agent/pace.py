@@ -129,7 +129,7 @@ class Pace(StepCounter):
 
     def emit_in_gap(self, kind: int, value: int = 0, flag: int = 0) -> None:
         """``runtime.emit`` while there is a gap, which a marker of its thread ends."""
-        if kind not in layout.OF_NO_LOOP and self.thread == get_ident():
+        if kind not in layout.NO_LOOP_KINDS and self.thread == get_ident():
             self.end()
         self._writer.emit(kind, value, flag)
 

@@ -181,12 +181,12 @@ def computes(cell: Cell) -> bool:
     return cell.phase in PASSES and cell.doing in ("own", "torch") and not cell.via
 
 
-def of_step(evidence: Evidence) -> Cells:
+def step_cells(evidence: Evidence) -> Cells:
     """The cells of the steps alone; shares are of a step."""
     return cells_of(evidence).where(phase=STEP_PHASES).normalized
 
 
-def of_loop(evidence: Evidence) -> Cells:
+def loop_cells(evidence: Evidence) -> Cells:
     """The cells of the steps and evaluations; shares are of both together."""
     return cells_of(evidence).where(phase=LOOP).normalized
 
@@ -196,7 +196,7 @@ def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
 
     It is their cost, but at most the GPU's idle time, and at least the idle time that other cells cannot explain.
     """
-    gpu, step = evidence.gpu.steps, of_step(evidence)
+    gpu, step = evidence.gpu.steps, step_cells(evidence)
     taken, left = (Cells(cell for cell in step if takes(cell) is taken).cost for taken in (True, False))
     if gpu is None or gpu.contradiction is not None:
         return taken

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.cells import Cell, CellPhase, Cells, Doing, gpu_idle_in, of_loop, of_step
+from tuimon.diagnosis.cells import Cell, CellPhase, Cells, Doing, gpu_idle_in, loop_cells, step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import Need
@@ -102,7 +102,7 @@ def claim_on(evidence: Evidence, phase: CellPhase, *others: Doing) -> Claim:
     garbage), unless other rules claim most of the phase. So does time that is too little for a finding of another rule:
     the share is then that of the phase. Time that launches cover by running ahead costs the GPU nothing.
     """
-    step, row, mean_ms = of_step(evidence), evidence.phases.row(phase), evidence.phases.mean_ms
+    step, row, mean_ms = step_cells(evidence), evidence.phases.row(phase), evidence.phases.mean_ms
 
     def is_others(cell: Cell) -> bool:
         return cell.doing in (*others, "exchange") or "gil" in cell.via or "rank" in cell.via
@@ -129,7 +129,7 @@ def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> flo
     """Share of the loop in which the training, or a worker it waits for, waits for a core that ``had_by`` occupies."""
     if evidence.training.delay_ratio is None:
         return None
-    return sum(cell.share for cell in of_loop(evidence).where(doing={had_by}, via="core") if "rank" not in cell.via)
+    return sum(cell.share for cell in loop_cells(evidence).where(doing={had_by}, via="core") if "rank" not in cell.via)
 
 
 def is_sure(

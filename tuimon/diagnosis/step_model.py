@@ -63,7 +63,7 @@ class Edit(NamedTuple):
 
     of: Callable[[ModelStep, float], ModelStep]
     least: Least = "half"
-    of_step: bool = False  # its part is one of the whole step, not of the training thread's own work
+    is_of_step: bool = False  # its part is one of the whole step, not of the training thread's own work
 
 
 def _items(step: ModelStep, left: float) -> ModelStep:
@@ -102,8 +102,8 @@ EDITS: dict[EditName, Edit] = {
     "side_work": Edit(_own),
     "evaluation": Edit(lambda step, left: replace(step, evaluation_ms=step.evaluation_ms * left)),
     "optimizer": Edit(_own),
-    "collections": Edit(_thread, "all", of_step=True),
-    "gil": Edit(_thread, "all", of_step=True),  # work that moves to another process is gone from this one
+    "collections": Edit(_thread, "all", is_of_step=True),
+    "gil": Edit(_thread, "all", is_of_step=True),  # work that moves to another process is gone from this one
     "communication": Edit(_own),
     "model": Edit(_own),
     "compiling": Edit(_own),
@@ -308,7 +308,7 @@ def without(
     ``claimed``: the share that may be gained, if it is known more exactly.
     """
     model = host_model(evidence)._replace(claimed=claimed or share)
-    part = share if EDITS[edit].of_step else model.own_part(share)
+    part = share if EDITS[edit].is_of_step else model.own_part(share)
     return model.fix(action, Change(edit, to), part, changes_training)
 
 

@@ -123,7 +123,7 @@ def test_the_monitor_is_told_which_steps_are_slowed(training, hooked, tmp_path):
     reader.close()
     switches = (layout.PROFILER_ON, layout.PROFILER_OFF)
     flags = [marker.flag for marker in seen if marker.kind in switches]
-    assert flags[-2:] == [layout.OF_TRACE, 0] and flags[:-2] in ([0, 0], [0, 0] * 2)
+    assert flags[-2:] == [layout.FOR_TRACE, 0] and flags[:-2] in ([0, 0], [0, 0] * 2)
     on, off = [at for at, marker in enumerate(seen) if marker.kind in switches][-2:]
     assert sum(marker.kind == layout.BACKWARD_END for marker in seen[on:off]) == 3
 

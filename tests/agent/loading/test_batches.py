@@ -264,7 +264,7 @@ def test_positions_and_tokens_are_in_the_ring(hooked, clock):
     text = DataLoader([{"input_ids": IDS[0], "attention_mask": MASK[1]}] * 8, 2)
     list(text)
     hooked.writer().flush()
-    found = {m.kind: (m.flag > 0, layout.unpack_pair(m.value)) for m in reader.read() if m.kind in layout.OF_LOADERS}
+    found = {m.kind: (m.flag > 0, layout.unpack_pair(m.value)) for m in reader.read() if m.kind in layout.LOADER_KINDS}
     reader.close()
     assert (found[layout.TOKENS], found[layout.POSITION]) == ((True, (8, 6)), (True, (1, 4)))
     assert found[layout.TENSORS] == (True, (2, None))

@@ -65,7 +65,7 @@ class LoaderScript:
         return self
 
     def put(self, kind, value=0, flag=0):
-        if kind in layout.OF_LOADERS:
+        if kind in layout.LOADER_KINDS:
             self.tracker.add_marker(kind, int(flag), value)
         else:
             stretch = self.machine.feed(self.now_ns, kind, int(flag), value)

@@ -28,7 +28,7 @@ def with_profiler(before, slow, after):
         else:
             sequence += part
         at_ns += length_ns
-        sequence.append((at_ns, kind, layout.OF_TRACE if kind == layout.PROFILER_ON else 0, 0))
+        sequence.append((at_ns, kind, layout.FOR_TRACE if kind == layout.PROFILER_ON else 0, 0))
     return sequence[:-1]
 
 

@@ -29,7 +29,7 @@ from ..outside import attempt, is_programs, variable
 from ..pace import pace
 from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_STEPS_LIMIT
 from ..ring.files import LINES, TRACE, file_size_limit, remove_file, side_file, write_file
-from ..ring.layout import BACKWARD_END, OF_TRACE, PROFILER_OFF, PROFILER_ON
+from ..ring.layout import BACKWARD_END, FOR_TRACE, PROFILER_OFF, PROFILER_ON
 from ..steps import StepCounter
 from ..torch_compat import dynamo
 from ..torch_compat.rebinding import Rebound
@@ -178,7 +178,7 @@ class Tracing(Work):
             window = safe_window()()
             self.lines = LineSampler(self.writer.path, self.thread, self.task.number, step_ns * (steps + 1), window)
             self.lines.start()
-        self._start(LONG_STEP * step_ns * (steps + GPU_STEPS) + MIN_EVALUATION_NS, OF_TRACE)
+        self._start(LONG_STEP * step_ns * (steps + GPU_STEPS) + MIN_EVALUATION_NS, FOR_TRACE)
         for taken in range(1, steps + 1):
             yield
             self.task.report(taken)

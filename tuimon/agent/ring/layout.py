@@ -65,7 +65,7 @@ GAP_BEGIN = 36  # boundaries are only counted from this one on; value: its kind
 GAP_END = 37  # ... until here; value: ``pack_gap``, flag: where it ended, as GAP_BEGIN's value, or one of GAP_IN_STEP
 OPTIMIZER_MADE = 42  # the program has a torch optimizer: the backward before may be one of many until its step
 STEP_SIZE = 48  # how much the step that ends next holds, as the program says; flag: STEP_SAMPLES or STEP_TOKENS
-PROFILER_ON = 44  # a profiler of ours slows this thread from now on; flag: OF_TRACE or 0
+PROFILER_ON = 44  # a profiler of ours slows this thread from now on; flag: FOR_TRACE or 0
 PROFILER_OFF = 45  # it is off; the thread's open step was held up by it as well
 LOOP_LEFT = 46  # the thread has left its loop, and is in none until its next boundary: a notebook's cell has run
 COMPILER = 50  # torch.compile's work (torch_compat/compilations.py); flag: name id of the event, value: ns or a count
@@ -83,7 +83,7 @@ GAP_IN_STEP = GAP_AFTER_FETCH, GAP_AFTER_BACKWARD, GAP_AFTER_UPDATE = FETCH_END,
 #: Flag of FETCH_BEGIN: the fetch has begun before this marker, in a gap. No number of ready batches.
 FETCHED_IN_GAP = 0xFFFF
 #: Flag of PROFILER_ON: the step that begins here is the first of those that a trace holds.
-OF_TRACE = 1
+FOR_TRACE = 1
 
 #: Kinds that cut the loop of a thread into stretches.
 BOUNDARIES = frozenset(
@@ -100,9 +100,9 @@ BOUNDARIES = frozenset(
     )
 )
 #: Kinds that report of a loader; the flag is the name id of its facts.
-OF_LOADERS = frozenset((WORKER, TENSORS, BATCH, TOKENS, POSITION))
+LOADER_KINDS = frozenset((WORKER, TENSORS, BATCH, TOKENS, POSITION))
 #: Kinds that belong to no loop of their thread, and so do not end its gap.
-OF_NO_LOOP = OF_LOADERS | {COMPILER, GC_PAUSE, MARK, OPTIMIZER_MADE, STEP_SIZE}
+NO_LOOP_KINDS = LOADER_KINDS | {COMPILER, GC_PAUSE, MARK, OPTIMIZER_MADE, STEP_SIZE}
 #: Kinds of what stands in for boundaries that are only counted.
 GAPS = frozenset((GAP_BEGIN, GAP_END))
 

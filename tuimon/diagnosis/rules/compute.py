@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 
 from tuimon.code_origin import is_library_file
-from tuimon.diagnosis.cells import of_step
+from tuimon.diagnosis.cells import step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import decomposes, in_inner_loop
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, EditName, Finding, Fix, leading, new_finding
@@ -376,7 +376,9 @@ def _hand_written_fix(evidence: Evidence, share: float, hot: HotLine | None) -> 
 
 def _part(evidence: Evidence, is_it: Callable[[StackNode], bool]) -> float:
     """The part of the update's samples in stacks that match; waits for a core count for all stacks."""
-    known = [(cell.share, cell.node) for cell in of_step(evidence).where({"optimizer"}) if cell.node and not cell.via]
+    known = [
+        (cell.share, cell.node) for cell in step_cells(evidence).where({"optimizer"}) if cell.node and not cell.via
+    ]
     return sum(cpu for cpu, node in known if is_it(node)) / (sum(cpu for cpu, _ in known) or 1.0)
 
 

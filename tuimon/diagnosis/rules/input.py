@@ -19,7 +19,7 @@ from tuimon.diagnosis.known import POLLING, figures
 from tuimon.diagnosis.line_text import CHANGES_TRAINING, WAIT_TIPS, at_hot, idle_part
 from tuimon.diagnosis.rule import claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
-from tuimon.diagnosis.rules.input_facts import MAX_FIELDS, Facts, facts_of
+from tuimon.diagnosis.rules.input_facts import MAX_FIELDS, DataFacts, facts_of
 from tuimon.diagnosis.rules.side_work import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel
 from tuimon.interval import Interval
@@ -31,7 +31,7 @@ from tuimon.threshold import LARGE, MOST, REPORTED
 class Reason(NamedTuple):
     """A cause in words."""
 
-    facts: Facts  # with the function to blame, and the model of a step whose data comes late for this reason
+    facts: DataFacts  # with the function to blame, and the model of a step whose data comes late for this reason
     clause: str  # the end of the headline
     fixes: Sequence[Fix | None]  # None: it does not apply
     keeps_order: bool = False  # fixes are not sorted by gain: a fault is mended first
@@ -42,9 +42,9 @@ class Cause(NamedTuple):
     """A cause: it takes cells of the data phase that the causes before it have left."""
 
     name: str | None  # as findings name it
-    reason: Callable[[Facts], Reason]
+    reason: Callable[[DataFacts], Reason]
     takes: Callable[[Cell], bool]
-    when: Callable[[Facts], bool]
+    when: Callable[[DataFacts], bool]
 
 
 #: In the order in which they take cells: that of the functions below.
@@ -54,11 +54,11 @@ CAUSES = list[Cause]()
 def _cause(
     name: str | None,
     takes: Callable[[Cell], bool] = lambda cell: True,
-    when: Callable[[Facts], bool] = lambda f: True,
-) -> Callable[[Callable[[Facts], Reason]], Callable[[Facts], Reason]]:
+    when: Callable[[DataFacts], bool] = lambda f: True,
+) -> Callable[[Callable[[DataFacts], Reason]], Callable[[DataFacts], Reason]]:
     """Add the function as a cause to ``CAUSES``."""
 
-    def add(reason: Callable[[Facts], Reason]) -> Callable[[Facts], Reason]:
+    def add(reason: Callable[[DataFacts], Reason]) -> Callable[[DataFacts], Reason]:
         CAUSES.append(Cause(name, reason, takes, when))
         return reason
 
@@ -76,7 +76,7 @@ def _is_by_process(cell: Cell) -> bool:
 # -- models of a step for makers of data other than a DataLoader
 
 
-def _after_the_fetch(facts: Facts) -> StepModel:
+def _after_the_fetch(facts: DataFacts) -> StepModel:
     """The model in which the loop itself makes batches of what it has fetched, whatever other processes do."""
     model = facts.model
     if not facts.workers.number and not facts.data_processes.number:
@@ -88,7 +88,7 @@ def _after_the_fetch(facts: Facts) -> StepModel:
     return model._replace(likely=here[0], certain=here[1])
 
 
-def _in_thread(facts: Facts) -> StepModel:
+def _in_thread(facts: DataFacts) -> StepModel:
     """The model in which the thread that makes the data is the one worker, and sets the pace."""
     model = facts.model
     one = [replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0, drawing_ms=0.0) for step in model[:2]]
@@ -99,7 +99,7 @@ def _in_thread(facts: Facts) -> StepModel:
 
 
 @_cause(None, lambda cell: cell.doing == "start")
-def _starting(f: Facts) -> Reason:
+def _starting(f: DataFacts) -> Reason:
     f, each = f.blaming(None), f.evidence.data.batches_per_iterator
     if each is None:
         return Reason(f, ": its workers are restarted for every epoch", ())
@@ -110,14 +110,14 @@ def _starting(f: Facts) -> Reason:
 
 
 @_cause("rollout", when=lambda f: f.rollout.is_by_policy)
-def _policy(f: Facts) -> Reason:
+def _policy(f: DataFacts) -> Reason:
     f = f.blaming(f.own, model=_after_the_fetch(f))
     more = f.fix("run the model for more environments or prompts at once: each call costs about the same")
     return Reason(f, f": the loop runs the model to generate the data{f.in_library}", [more], severity="info")
 
 
 @_cause("rollout", when=lambda f: f.evidence.data.rollout is not None and not f.rollout.is_by_policy)
-def _environment(f: Facts) -> Reason:
+def _environment(f: DataFacts) -> Reason:
     hot = f.data_processes.making.hottest() if f.awaits_processes(messages=False) else None
     f = f.blaming(hot or f.own, model=_after_the_fetch(f))
     cores, senders, ratio = f.evidence.cores, f.data_processes.number, f.single_process_ratio
@@ -141,7 +141,7 @@ def _environment(f: Facts) -> Reason:
 
 
 @_cause("sampler", lambda cell: cell.doing == "draw")
-def _sampler(f: Facts) -> Reason:
+def _sampler(f: DataFacts) -> Reason:
     f = f.blaming(
         f.samples.with_callees(f.samples.hottest(f.evidence.data.draws)), working_share=f.evidence.data.working_share
     )
@@ -162,7 +162,7 @@ def _sampler(f: Facts) -> Reason:
     _is_by_process,
     lambda f: f.awaits_processes(messages=True) and f.data_processes.hardly_computes,
 )
-def _slow_sender(f: Facts) -> Reason:
+def _slow_sender(f: DataFacts) -> Reason:
     f = f.blaming(f.data_processes.waiting or f.own)
     leave = (
         f"leave it if the data come at that pace; else see what {at_hot(f.hot) if f.hot is not None else ''} waits for,"
@@ -173,7 +173,7 @@ def _slow_sender(f: Facts) -> Reason:
 
 
 @_cause("hand_rolled_loader", _is_by_process)
-def _sender(f: Facts) -> Reason:
+def _sender(f: DataFacts) -> Reason:
     # a manager's process runs no user code
     f = f.blaming(f.data_processes.making.hottest() or f.own, model=_after_the_fetch(f))
     more = ", or make the data in more processes" if f.evidence.machine.free_cores >= HALF else ""
@@ -181,7 +181,7 @@ def _sender(f: Facts) -> Reason:
 
 
 @_cause("slow_item", lambda cell: cell.doing == "order", lambda f: not f.workers.crowd_cores)
-def _late_batch(f: Facts) -> Reason:
+def _late_batch(f: DataFacts) -> Reason:
     f, loader = f.blaming_workers(), f.loader
     any_order = "set in_order=False: batches then come as soon as they are made, in a different order"
     is_ordered = loader is not None and loader.facts.in_order
@@ -191,7 +191,7 @@ def _late_batch(f: Facts) -> Reason:
 
 
 @_cause("hand_over", lambda cell: cell.doing == "hand_over", lambda f: f.are_batches_ready)
-def _hand_over(f: Facts) -> Reason:
+def _hand_over(f: DataFacts) -> Reason:
     tensors, wait_ms = f.unjoined_tensors, f.loader.wait_ms if f.loader is not None else None
     f = f.blaming((f.workers.hot_in_collate if tensors else None) or f.own)
     none = f"set num_workers=0 (now {f.workers.number}): handing a batch over takes longer than making it"
@@ -212,7 +212,7 @@ def _hand_over(f: Facts) -> Reason:
 
 
 @_cause("idle_workers", _is_of_workers, lambda f: f.workers.idle > 0 and f.workers.are_saturated)
-def _idle_workers(f: Facts) -> Reason:
+def _idle_workers(f: DataFacts) -> Reason:
     f, number, started = f.blaming_workers(), f.workers.number, f.workers.started
     share = (
         f"give each of the {started} workers its share of the data (get_worker_info(), {started} shards or more); or"
@@ -223,7 +223,7 @@ def _idle_workers(f: Facts) -> Reason:
 
 
 @_cause("disk_wait", lambda cell: _is_of_workers(cell) and cell.doing == "io", lambda f: f.workers.disk_ratio >= LARGE)
-def _disk_wait(f: Facts) -> Reason:
+def _disk_wait(f: DataFacts) -> Reason:
     f = f.blaming_workers()
     read = f.fix("read fewer, larger files, or cache the dataset in memory or on a faster disk", "items")
     fixes = [read, f.cheaper() if f.known is not None else None]
@@ -231,21 +231,21 @@ def _disk_wait(f: Facts) -> Reason:
 
 
 @_cause("slow_collate", lambda cell: _is_of_workers(cell) and cell.doing == "collate")
-def _workers_collate(f: Facts) -> Reason:
+def _workers_collate(f: DataFacts) -> Reason:
     f = f.blaming_workers(f.workers.hot_in_collate)
     fixes = [f.smaller_batches(), f.cheaper(f.batch_at_once)]
     return Reason(f, f": the workers collate batches{f.in_library}", fixes, keeps_order=True)
 
 
 @_cause("slow_item", _is_of_workers, lambda f: f.workers.crowd_cores)
-def _crowded_workers(f: Facts) -> Reason:
+def _crowded_workers(f: DataFacts) -> Reason:
     f, threads = f.blaming_workers(), f"{f.workers.threads:.0f} threads in each"
     clause = f": {f.workers_are} {f.busy} busy, with {threads} that wait for {f.evidence.cores} cores{f.in_library}"
     return Reason(f, clause, [f.fix(ONE_THREAD), f.cheaper()], keeps_order=True, severity="critical")
 
 
 @_cause(None, _is_of_workers, lambda f: not f.workers.are_saturated)
-def _some_work(f: Facts) -> Reason:
+def _some_work(f: DataFacts) -> Reason:
     f = f.blaming_workers()
     return Reason(f, f": the workers prepare it{f.in_library}", [f.cheaper()])
 
@@ -255,7 +255,7 @@ def _some_work(f: Facts) -> Reason:
     _is_of_workers,
     lambda f: f.workers.waiting or f.evidence.machine.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
 )
-def _saturated_workers(f: Facts) -> Reason:
+def _saturated_workers(f: DataFacts) -> Reason:
     f, workers, do = f.blaming_workers(), f.workers, f"{f.busy} busy"
     more = f"set {f.option}={f.more_workers} (now {workers.number}) on this {f.evidence.cores}-core machine"
     if workers.waiting:  # further workers take no core from others
@@ -270,14 +270,14 @@ def _saturated_workers(f: Facts) -> Reason:
 
 
 @_cause("slow_item", _is_of_workers)
-def _busy_workers(f: Facts) -> Reason:
+def _busy_workers(f: DataFacts) -> Reason:
     f = f.blaming_workers()
     fix = f.cheaper(f": all {f.evidence.cores} cores are busy, so more workers would need more cores")
     return Reason(f, f": {f.workers_are} {f.busy} busy{f.in_library}", [fix])
 
 
 @_cause(None, when=lambda f: f.workers.gone)
-def _gone_workers(f: Facts) -> Reason:
+def _gone_workers(f: DataFacts) -> Reason:
     return Reason(f, f": its workers have just ended{f.in_library}", [f.cheaper()])
 
 
@@ -286,7 +286,7 @@ def _gone_workers(f: Facts) -> Reason:
     lambda cell: cell.via[:1] == ("thread",) and cell.node is not None and cell.node.has("messages"),
     lambda f: not f.is_marked,
 )
-def _pickling_thread(f: Facts) -> Reason:
+def _pickling_thread(f: DataFacts) -> Reason:
     f = f.blaming(f.own, model=_in_thread(f))
     once = (
         "pass large arguments to the other processes once, not with each task: Pool(initializer=, initargs=), or"
@@ -296,7 +296,7 @@ def _pickling_thread(f: Facts) -> Reason:
 
 
 @_cause("hand_rolled_loader", lambda cell: cell.via[:1] == ("thread",), lambda f: not f.is_marked)
-def _thread(f: Facts) -> Reason:
+def _thread(f: DataFacts) -> Reason:
     f = f.blaming(Samples.joined(f.evidence.others.values()).hottest(works), model=_in_thread(f))
     fix = f.cheaper(", or make batches in several processes: the training thread waits for them")
     return Reason(f, f": it is prepared in a thread{f.in_library}", [fix])
@@ -307,7 +307,7 @@ def _thread(f: Facts) -> Reason:
     lambda cell: not cell.via and cell.node is not None and not cell.node.has("fetch"),
     lambda f: not f.is_marked,
 )
-def _loop_itself(f: Facts) -> Reason:
+def _loop_itself(f: DataFacts) -> Reason:
     f = f.blaming(f.own, model=_after_the_fetch(f))
     clause = f": the training process prepares it{f.in_library}"
     if f.workers.number:
@@ -317,14 +317,14 @@ def _loop_itself(f: Facts) -> Reason:
 
 
 @_cause("slow_collate", lambda cell: cell.doing == "collate")
-def _collate(f: Facts) -> Reason:
+def _collate(f: DataFacts) -> Reason:
     f = f.blaming(collating_function(f.samples, f.samples.part(below="collates")))
     fix = f.smaller_batches() or f.whole_batches() or f.cheaper(f.batch_at_once)
     return Reason(f, f": the training process collates batches{f.in_library}", [fix])
 
 
 @_cause("no_workers")
-def _no_workers(f: Facts) -> Reason:
+def _no_workers(f: DataFacts) -> Reason:
     pool = f.evidence.data.pool
     f = f.blaming((pool and pool.hot) or f.own)
     who, how = "the training process prepares it", ": loading then overlaps with training"
@@ -339,7 +339,7 @@ def _no_workers(f: Facts) -> Reason:
     return Reason(f, f": {who}{f.in_library}", [workers, f.whole_batches() or f.cheaper()])
 
 
-def _cause_of(facts: Facts) -> Cause:
+def _cause_of(facts: DataFacts) -> Cause:
     """The cause that takes most of the data phase."""
     taken, left = dict[int, float](), facts.cells
     for number, cause in enumerate(CAUSES):
@@ -349,7 +349,7 @@ def _cause_of(facts: Facts) -> Cause:
     return CAUSES[max(reversed(taken), key=taken.__getitem__)]
 
 
-def _keeping_workers(f: Facts) -> list[Fix]:
+def _keeping_workers(f: DataFacts) -> list[Fix]:
     """Fixes for any cause, if workers are started again and again."""
     fixes = list[Fix]()
     if f.model.likely.starts_ms <= 0.0:

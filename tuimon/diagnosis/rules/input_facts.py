@@ -35,7 +35,7 @@ MAX_FIRST_WORKERS = 8
 MAX_FIELDS = 16
 
 
-class Facts(Struct, frozen=True, dict=True):
+class DataFacts(Struct, frozen=True, dict=True):
     """The facts that decide on the cause, and words for it.
 
     ``hot``, ``working_share`` and ``model`` are those of the training thread and the measured step until a cause sets
@@ -58,12 +58,12 @@ class Facts(Struct, frozen=True, dict=True):
 
     def blaming(
         self, hot: HotLine | None, *, working_share: float | None = None, model: StepModel | None = None
-    ) -> Facts:
+    ) -> DataFacts:
         """The facts with a function to blame, and the model in which its work delays the data."""
         share = working_share if self.workers.number else None
         return replace(self, hot=hot, working_share=share, model=model if model is not None else self.model)
 
-    def blaming_workers(self, hot: HotLine | None = None) -> Facts:
+    def blaming_workers(self, hot: HotLine | None = None) -> DataFacts:
         """The same for a function of the workers, by default the one with most of their samples."""
         return self.blaming(hot or self.workers.hot, working_share=self.workers.busy_ratio)
 
@@ -267,10 +267,10 @@ class Facts(Struct, frozen=True, dict=True):
         return computing if computing <= HALF else None
 
 
-def facts_of(evidence: Evidence, claim: Claim) -> Facts:
+def facts_of(evidence: Evidence, claim: Claim) -> DataFacts:
     """The facts about the wait for data that the rule claims."""
     data, own = evidence.phases.row("data"), evidence.hottest_in("data")
-    return Facts(
+    return DataFacts(
         evidence=evidence,
         claim=claim,
         is_marked=data is not None and not data.estimated and not evidence.phases.inferred,

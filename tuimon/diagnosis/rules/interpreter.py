@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tuimon.code_origin import is_agent_file, is_package_file
-from tuimon.diagnosis.cells import Cell, of_loop, of_step
+from tuimon.diagnosis.cells import Cell, loop_cells, step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
@@ -35,7 +35,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
 
     Without the work of those threads a step takes 1 - share of its time.
     """
-    found, waits = evidence.contention, of_loop(evidence).where(via="gil")
+    found, waits = evidence.contention, loop_cells(evidence).where(via="gil")
     lost, queued = waits.share, waits.where(via="batch").share
     if found is None or evidence.gpu.is_used is not False or lost - queued < REPORTED:
         return None  # or the training thread mainly waits at its queue: see input_bound
@@ -89,7 +89,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     """
     totals, every = evidence.totals, ""
     figures = dict.fromkeys(("pauses", "longest_ms", "gc_ms_per_step"), None)
-    share = sum(cell.share for cell in of_loop(evidence).where(doing={"gc"}) if not cell.via)
+    share = sum(cell.share for cell in loop_cells(evidence).where(doing={"gc"}) if not cell.via)
     pauses, collecting = int(totals.sums.gc_count), evidence.collecting
     if pauses and totals.steps and collecting:
         every_s, longest_ms = totals.sums.gc_span_s / pauses, totals.sums.gc_longest_ns / 1e6
@@ -180,7 +180,7 @@ def guard_of(reason: str) -> Guard:
 
 def recompiles(evidence: Evidence) -> Finding | None:
     """The training thread still compiles its model after the first steps, because it does so for each new input."""
-    share = sum(cell.share for cell in of_step(evidence) if compiles(cell))
+    share = sum(cell.share for cell in step_cells(evidence) if compiles(cell))
     if not is_sure(evidence, share):
         return _uncompiled(evidence)
     # the first compilation is not counted

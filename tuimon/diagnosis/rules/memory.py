@@ -307,10 +307,10 @@ def _keeping_lines(machine: Machine, resource: Resource, pid: int | None) -> tup
     """
     if resource in ("tasks", "disk") or (resource == "memory" and pid is None):
         return ()
-    of_loop = resource in ("memory", "gpu") and (resource == "gpu" or bool(pid and machine.steps_per_s(pid)))
-    if resource == "memory" and not of_loop and pid not in machine.workers:
+    runs_in_loop = resource in ("memory", "gpu") and (resource == "gpu" or bool(pid and machine.steps_per_s(pid)))
+    if resource == "memory" and not runs_in_loop and pid not in machine.workers:
         return ()
-    return machine.keeping if of_loop else tuple(each for each in machine.keeping if each.kept == "object")
+    return machine.keeping if runs_in_loop else tuple(each for each in machine.keeping if each.kept == "object")
 
 
 def _places(keeping: Sequence[Keeping]) -> tuple[Place, ...]:

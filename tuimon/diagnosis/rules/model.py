@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tuimon.code_origin import is_library_file
-from tuimon.diagnosis.cells import Cell, Cells, of_step
+from tuimon.diagnosis.cells import Cell, Cells, step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.lines import decomposes, lines_that_run, loop_over_data, update_path
@@ -165,7 +165,7 @@ def page_faults(evidence: Evidence) -> Finding | None:
     kernel = native.share("kernel") or 0.0
     other = max(0.0, (whole.share("kernel") or 0.0) - faulting) * whole.total() / native.total()
     maps = evidence.samples.where(phase=PASSES).part(lambda node: any(_MAPS.search(each.text) for each in node.frames))
-    step = of_step(evidence)
+    step = step_cells(evidence)
     computes = step.computing.share + step.where(PASSES, via="core").share
     error = sampling_error(kernel, native.total())
     share = Interval((kernel - other - error) * computes, kernel * computes)
@@ -199,7 +199,7 @@ def page_faults(evidence: Evidence) -> Finding | None:
 
 def needless_work(evidence: Evidence) -> Iterator[Finding]:
     """Needless work, as shown by the content of batches, the number of backward passes, and the gradients computed."""
-    gpu, step = evidence.gpu.steps, of_step(evidence)
+    gpu, step = evidence.gpu.steps, step_cells(evidence)
     if gpu is not None:
         computes = {name: gpu.phases[name].span for name in MODEL}
     else:  # work that is left out waits for no core

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.code_origin import is_library_file
-from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
+from tuimon.diagnosis.cells import Cell, CellPhase, Cells, step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting, library_place, update_path, user_path, with_library
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, new_finding
@@ -102,7 +102,7 @@ def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
 
     Its share is the whole phase's, as the table of phases has it.
     """
-    whole = of_step(evidence).where(phase={phase})
+    whole = step_cells(evidence).where(phase={phase})
     found = Cells(cell for cell in whole if "core" not in cell.via)
     paced = found.where(doing={"pace"})
     longest = max(paced, key=lambda cell: cell.share, default=None)

@@ -260,7 +260,7 @@ class RingFollower:
         elif kind == layout.RANGE_POP:
             loop.ranges.end(time_ns, value, counts=not steps.is_slowed)
         elif kind == layout.PROFILER_ON:
-            steps.begin_profiler(time_ns, traces=flag == layout.OF_TRACE)
+            steps.begin_profiler(time_ns, traces=flag == layout.FOR_TRACE)
         elif kind == layout.PROFILER_OFF:
             steps.end_profiler()
         elif kind == layout.LOOP_LEFT:
@@ -277,7 +277,7 @@ class RingFollower:
                 self._marks.append(Mark(t=time_ns / 1e9, pid=self.pid, name=name))
         elif kind == layout.OPTIMIZER_MADE:
             steps.expect_optimizer()
-        elif kind in layout.OF_LOADERS:
+        elif kind in layout.LOADER_KINDS:
             self._loaders.add_marker(kind, flag, value)
         elif kind == layout.STEP_SIZE:
             self._recorder.add_step_size(flag, value)

@@ -224,7 +224,7 @@ class LoaderTracker:
             self._use_batches()
 
     def add_marker(self, kind: int, key: int, value: int) -> None:
-        """Add a marker of ``OF_LOADERS``; ``key``: id of its loader's facts."""
+        """Add a marker of ``LOADER_KINDS``; ``key``: id of its loader's facts."""
         loader = self._loader(key)
         if loader is None:
             return

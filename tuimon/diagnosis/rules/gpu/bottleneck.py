@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuimon.diagnosis.cells import RUNS, gpu_idle_in, of_step
+from tuimon.diagnosis.cells import RUNS, gpu_idle_in, step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, leading, new_finding
@@ -360,7 +360,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
         return None  # its products use tensor cores: there are next to none
     gone = Interval(products.low * HALF - gpu.idle.high, products.high)
     if not gpu.is_bottleneck and evidence.gpu.waits is not None:
-        gone = gone.up_to(of_step(evidence).where(doing={"sync", "copy"}).interval.high)
+        gone = gone.up_to(step_cells(evidence).where(doing={"sync", "copy"}).interval.high)
     if gone.high < REPORTED or (evidence.gpu.awaits_idle_causes and not gpu.is_bottleneck):
         return None
     action = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuimon.diagnosis.cells import Cell, Cells, gpu_idle_in, of_step
+from tuimon.diagnosis.cells import Cell, Cells, gpu_idle_in, step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps, calls_at
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
@@ -54,7 +54,7 @@ class LongestWait(NamedTuple):
 
 def longest_wait(evidence: Evidence) -> LongestWait | None:
     """The longest wait; None if too few samples show any."""
-    reads, step = evidence.gpu.waits, of_step(evidence)
+    reads, step = evidence.gpu.waits, step_cells(evidence)
     if reads is None:
         return None
     read, copied = step.where(doing={"sync"}), step.where(doing={"copy"})
@@ -67,7 +67,7 @@ def queue_full(evidence: Evidence) -> Finding | None:
     """Launches run so far ahead that each waits for room in the driver's queue: harmless."""
     gpu, leads = evidence.gpu.steps, evidence.gpu_time.leads if evidence.gpu_time is not None else ()
     least_us = [(lead.min_us if lead.min_us is not None else lead.at_least_us) or 0.0 for lead in leads]
-    waits = of_step(evidence).where(doing={"sync", "copy"}).share if gpu is not None else 0.0
+    waits = step_cells(evidence).where(doing={"sync", "copy"}).share if gpu is not None else 0.0
     if not leads or evidence.gpu.waits is None or waits >= SMALL or min(least_us) < FULL_LEAD_US:
         return None
     ahead_ms, hot = max(least_us) / 1e3, evidence.hottest_in("forward")
@@ -86,7 +86,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     cpu = sum(row.cpu_ratio or 0.0 for row in threads)
     if cpu < NEARLY_ALL or evidence.gpu.steps is None:
         return None
-    step, wait, where = of_step(evidence), longest_wait(evidence), ""
+    step, wait, where = step_cells(evidence), longest_wait(evidence), ""
     share = step.where(doing={"sync", "copy"}).share
     busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0)
     driver = evidence.native_in(*STEP_PHASES).share("driver")
@@ -112,7 +112,7 @@ def unexplained_idle(evidence: Evidence) -> Finding | None:
         return None
     missing, idle = SAMPLES.missing(evidence), gpu.idle
     longest = max(gpu.phases, key=lambda name: gpu.phases[name].idle.middle)
-    cells = [cell for cell in of_step(evidence) if cell.phase == longest]
+    cells = [cell for cell in step_cells(evidence) if cell.phase == longest]
     most = max(cells, key=lambda cell: cell.cost.high, default=None)
     place = most.node.place if most is not None and most.node is not None else None
     action = "run tuimon trace: it shows what the CPU does while the GPU idles, and at which line"
@@ -206,7 +206,7 @@ PINNED_TAKES_LEAST = Threshold(
 
 def transfer_bound(evidence: Evidence) -> Finding | None:
     """Batches are copied to the GPU while both the training thread and the GPU wait: their memory is not pinned."""
-    gpu, copies = evidence.gpu.steps, of_step(evidence).where(doing={"copy"})
+    gpu, copies = evidence.gpu.steps, step_cells(evidence).where(doing={"copy"})
     hot = evidence.samples.in_steps.hottest(doing="transfer")
     if gpu is None or evidence.gpu.waits is None or hot is None or copies.share < REPORTED:
         return None
