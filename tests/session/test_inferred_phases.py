@@ -66,6 +66,7 @@ PLACES = {
     "import": ("<frozen importlib._bootstrap>", 10, "_find_and_load"),
     "<module>": (f"{TORCH}/optim/adadelta.py", 11, "<module>"),
     "parameters": (f"{TORCH}/nn/modules/module.py", 12, "parameters"),
+    "compile": (f"{TORCH}/_dynamo/convert_frame.py", 13, "_compile"),
 }
 TRAINING = {
     "train, fetch, __next__, item": 20,
@@ -145,6 +146,17 @@ def test_what_was_before_the_first_backward_is_of_no_step():
     assert not session.over("recent").of(100).phases
     extend(session, stacks(3, *training), stacks(4, loading))
     assert session.over("recent").of(100).samples.marked_counts().total() == 600
+
+
+def test_a_first_step_that_compiles_its_passes_is_of_no_step():
+    """Else an attach in the midst of a first compilation would see a training that recompiles in each step."""
+    first = {"train, forward, _call_impl, compile": 60, "train, backward, backward(), compile": 40}
+    compiling, passing = (counted(PLACES, samples) for samples in (first, TRAINING))
+    session = one_process(frames(*PLACES.values()), [stacks(t, *compiling) for t in range(1, 9)], markers=False)
+    assert not session.over("recent").of(100).phases
+    assert run_state(session).doing == "compiling"
+    extend(session, [stacks(t, *passing) for t in range(9, 12)])
+    assert session.over("recent").of(100).samples.marked_counts() == Counter({name: 2 * n for name, n in FOUND.items()})
 
 
 def test_what_may_be_of_any_phase_makes_none_of_them_sure():

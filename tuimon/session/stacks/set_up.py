@@ -137,7 +137,7 @@ class UnmarkedSteps:
 
 
 def _trains(node: StackNode, is_known: bool) -> bool:
-    if node.boundary not in TRAINING_PHASES:
+    if node.boundary not in TRAINING_PHASES or node.work == "compile":  # a first step compiles all of its passes
         return False
     # one of autograd's own threads may run the user's code in backward, but is not called by it
     return is_known or any(frame.user for frame in node.before("backward", "optimizer"))
