@@ -7,7 +7,6 @@ the meaning of other libraries' frames.
 from __future__ import annotations
 
 import re
-from typing import Literal
 
 from tuimon.code_origin import AGENT_FILE, frame_test, is_agent_file, is_generated
 
@@ -197,13 +196,17 @@ is_collective = frame_test(
     ),
 )
 #: DTensor's exchanges are functional collectives; those of DistributedDataParallel and fully_shard are not.
-_DIVISION = re.compile(r"torch/distributed/(?:(?P<stages>pipelining/)|tensor/|_functional_collectives\.py$)")
+_DIVISION = re.compile(
+    r"torch/distributed/(?:(?P<stages>pipelining/)|(?P<shards>fsdp/)|(?P<layers>tensor/|_functional_collectives\.py$))"
+)
 
 
-def model_division(file: str) -> Literal["stages", "layers"] | None:
-    """The division of a frame's model over ranks: into the stages of a pipeline, or into layers that ranks share."""
+def model_division(file: str) -> str | None:
+    """The division of a frame's model over ranks: into the ``stages`` of a pipeline, into ``layers`` that ranks share,
+    or into ``shards`` of its parameters.
+    """
     found = _DIVISION.search(file)
-    return None if found is None else "stages" if found["stages"] else "layers"
+    return found.lastgroup if found is not None else None
 
 
 #: Calls any of torch's operators, so that its caller shows what is done.

@@ -9,7 +9,9 @@ from .outside import variable as own_variable
 def facts() -> Dict[str, Any]:
     """``{"debug_settings": [name, ...]}``, of the settings in force; empty if there are none."""
     is_anomaly_enabled = getattr(sys.modules.get("torch"), "is_anomaly_enabled", None)
+    is_tracing = getattr(sys.modules.get("tracemalloc"), "is_tracing", None)
     settings = ["anomaly_detection"] if is_anomaly_enabled is not None and is_anomaly_enabled() else []
+    settings += ["tracemalloc"] if is_tracing is not None and is_tracing() else []
     settings += of_environment(own_variable)
     return {"debug_settings": settings} if settings else {}
 
@@ -17,6 +19,7 @@ def facts() -> Dict[str, Any]:
 def of_environment(variable: Callable[[str], Optional[str]]) -> List[str]:
     """The settings that environment variables turn on; ``variable`` reads a variable."""
     settings = ["launch_blocking"] if variable("CUDA_LAUNCH_BLOCKING") == "1" else []
+    settings += ["tracemalloc"] if (variable("PYTHONTRACEMALLOC") or "0") != "0" else []
     return settings + (["distributed_debug"] if (variable("TORCH_DISTRIBUTED_DEBUG") or "").upper() == "DETAIL" else [])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+import tracemalloc
 import weakref
 from types import SimpleNamespace
 
@@ -79,11 +80,17 @@ def test_how_many_threads_share_out_an_operation():
 
 def test_settings_for_debugging_that_slow_every_step_down(monkeypatch):
     torch = pytest.importorskip("torch")
-    for name in ("CUDA_LAUNCH_BLOCKING", "TORCH_DISTRIBUTED_DEBUG"):
+    for name in ("CUDA_LAUNCH_BLOCKING", "PYTHONTRACEMALLOC", "TORCH_DISTRIBUTED_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     assert "debug_settings" not in facts.late_facts()
     with torch.autograd.set_detect_anomaly(True):
         assert facts.late_facts()["debug_settings"] == ["anomaly_detection"]
+    with monkeypatch.context() as traced:
+        traced.setattr(tracemalloc, "is_tracing", lambda: True)
+        assert facts.late_facts()["debug_settings"] == ["tracemalloc"]
+    monkeypatch.setenv("PYTHONTRACEMALLOC", "10")
+    assert facts.late_facts()["debug_settings"] == ["tracemalloc"]
+    monkeypatch.setenv("PYTHONTRACEMALLOC", "0")
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "0")
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "INFO")
     assert "debug_settings" not in facts.late_facts()

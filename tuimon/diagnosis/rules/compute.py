@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import step_cells
@@ -76,11 +77,12 @@ def _setting(
     *,
     takes: float = _MIN_LEFT,
     error: float = 0.0,
+    is_open: bool = False,
     hot: HotLine | None = None,
 ) -> Finding:
     """The finding about a setting in force that slows down this share of each step.
 
-    ``takes``, with its ``error``: the part of the share that is left without the setting.
+    ``takes``, with its ``error``: the part of the share that is left without the setting; ``is_open``: or even less.
     """
     gpu = evidence.gpu.steps
     if gpu is None:
@@ -88,8 +90,7 @@ def _setting(
         what: EditName = "gil" if cause == "tracer" else "model"
         fix = without(evidence, what, action, Interval.around(share, share * error / (1.0 - takes)), to=takes)
         fix = fix._replace(changes_training=cause == "float64")
-        if cause == "anomaly":  # samples do not show how it checks the gradients
-            fix = fix.with_open_gain
+        fix = fix.with_open_gain if is_open else fix
     elif cause == "float64":  # the gain depends on the GPU model
         fix = Fix(action, changes_training=True).with_upper_bound(math.inf if share >= REPORTED else None)
     else:  # the CPU submits more work sooner
@@ -165,21 +166,27 @@ def _sampled(evidence: Evidence) -> Iterator[Finding]:
     ):
         checking = samples.where(is_it)
         if checking.total >= MIN_SAMPLES:
-            share = checking.total / samples.total
-            yield _setting(evidence, cause, headline.format(percent(share)), action, share, hot=checking.hottest())
+            share, hot = checking.total / samples.total, checking.hottest()
+            is_open = cause == "anomaly"  # samples do not show how it checks the gradients
+            yield _setting(evidence, cause, headline.format(percent(share)), action, share, is_open=is_open, hot=hot)
     held = next((row.gil_ratio for row in evidence.threads if row.tid == tid), None)
     tracing = samples.where(_traces(evidence))
     is_on = tracing.total >= MIN_SAMPLES or "tracer" in evidence.process.debug_settings
-    if is_on and held is not None:
-        yield _setting(
-            evidence,
-            "tracer",
+    if held is None:
+        return
+    traced = partial(_setting, evidence, "tracer", share=held, error=TRACED_ERROR)
+    if is_on:
+        yield traced(
             f"a tracer follows the Python code, which takes {percent(held)} of each step",
             "train without the profiler, debugger or coverage measurement that sees each call or line of Python",
-            held,
             takes=TRACED_TAKES,
-            error=TRACED_ERROR,
             hot=tracing.hottest(),
+        )
+    if "tracemalloc" in evidence.process.debug_settings:
+        yield traced(
+            f"tracemalloc records where Python allocates: its code takes {percent(held)} of each step",
+            "leave out tracemalloc.start() (or PYTHONTRACEMALLOC), which records a stack for each allocation",
+            is_open=True,  # strings and containers take up to a hundred times as long
         )
 
 

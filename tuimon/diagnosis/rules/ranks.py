@@ -33,6 +33,12 @@ _FEWER_RANKS = (
     "divide layers over fewer ranks, and the batch over the others (a mesh of two dimensions): each layer that ranks"
     " share exchanges in forward and in backward"
 )
+_LARGER_SHARDS = (
+    "shard whole blocks (fully_shard(), auto_wrap_policy), not single layers: all ranks gather each sharded module in"
+    " forward and in backward; if there is memory, set reshard_after_forward=False, or use DistributedDataParallel"
+)
+#: By the division of the model, for exchanges that depend on it.
+_BY_DIVISION = {"layers": _FEWER_RANKS, "shards": _LARGER_SHARDS}
 #: For a loop that calls ``all_reduce`` itself: in any case, and if it makes many such calls.
 _WHILE_COMPUTING = (
     "let DistributedDataParallel exchange the gradients instead of {}: it joins them into buckets and exchanges these"
@@ -143,8 +149,8 @@ def _on_cpu(evidence: Evidence, least: Communication, *, all_measured: bool) -> 
     inside = "" if least.hot is not None else ", inside backward"
     share, ranks = percent(least.share), evidence.world_size
     headline = f"{share} of each step goes to communication between {ranks} ranks{inside}"
-    if _division(evidence.compared) == "layers":
-        return headline, Fix(_FEWER_RANKS), {}
+    if (divided := _BY_DIVISION.get(_division(evidence.compared) or "")) is not None:
+        return headline, Fix(divided), {}
     action = _line_advice(evidence, least.hot) if least.hot is not None else None
     if action is None and evidence.collectives and evidence.collectives[0].name == "broadcast":
         action = _BUFFERS

@@ -116,6 +116,13 @@ def test_a_tracer_slows_what_runs_while_the_gil_is_held() -> None:
     assert "slow_setting" not in found(debug_settings=["tracer"])
 
 
+def test_tracemalloc_slows_it_too_by_more() -> None:
+    finding = found(held(80), debug_settings=["tracemalloc"])["slow_setting"]
+    assert (finding.cause, finding.share_of_step, finding.best.gain.high) == ("tracer", 0.8, math.inf)
+    assert "tracemalloc.start()" in finding.action
+    assert "slow_setting" not in found(debug_settings=["tracemalloc"])
+
+
 FOLLOWS = ("tools.py", 8, "trace", "seen[frame.f_code] += 1", True)
 
 

@@ -135,6 +135,16 @@ def test_layers_that_ranks_share_exchange_whatever_is_accumulated():
     assert finding.action.startswith("divide layers over fewer ranks") and finding.estimated_speedup is None
 
 
+def test_shards_of_single_layers_are_to_be_joined():
+    gathers = frames(
+        ("/lib/site-packages/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", 364, "foreach"), first=90
+    )
+    counted = ((FORWARD, 30), (BACKWARD, 40), ([*FORWARD, 90, 13], 30))
+    phases = {"forward": 60, "backward": 40}
+    finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases=phases, more=[gathers])["comm_bound"]
+    assert finding.action.startswith("shard whole blocks") and finding.estimated_speedup is None
+
+
 def test_a_share_that_may_as_well_be_below_the_threshold_is_none():
     few, many = (((FORWARD, 34 * n), (BACKWARD, 50 * n), ([12, 13], 16 * n)) for n in (1, 10))
     phases = {"forward": 34, "backward": 50, "other": 16}
