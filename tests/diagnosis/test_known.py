@@ -335,6 +335,9 @@ an event loop that waits for answers
   + x = asyncio.run(batch(ids)) | python/asyncio/runners.py run | python/selectors.py select
   + x = loop.run_until_complete(batch(ids)) | python/asyncio/base_events.py run_until_complete
   - x = await store.get(i) | python/asyncio/streams.py readexactly
+limits of thread pools, set each time
+  + with threadpool_limits(1): | site/threadpoolctl.py __init__
+  - with threadpool_limits(1):
 listing folders
   + names = os.listdir(folder)
   + names = glob.glob(p) | python/glob.py glob

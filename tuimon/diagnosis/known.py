@@ -156,7 +156,7 @@ BELOW: Table = {
         "keep a set, or a dict of positions or groups: lists and strings are compared item by item",
     ),
     "lines of a text file, read from its start": (
-        r"^ .*(?:\bislice\(|\.readlines\(|\blinecache\.)|/linecache\.py ",
+        r"^ .*(?:\bislice\(|\.readlines\(|\blinecache\.)|/linecache\.py updatecache ",
         "keep the place of each line (tell(), once for all) and seek() to it, or keep the lines in an Arrow table",
     ),
     "searches through whole columns": (
@@ -311,6 +311,10 @@ BELOW: Table = {
     "an event loop that waits for answers": (
         r"/asyncio/runners\.py run |/asyncio/base_events\.py run_until_complete ",
         "await all requests of a batch at once (asyncio.gather()), and those of the next batch in a thread meanwhile",
+    ),
+    "limits of thread pools, set each time": (
+        r"-packages/threadpoolctl\.py ",
+        "set them once, in worker_init_fn or with OMP_NUM_THREADS=1: each time all loaded libraries are searched",
     ),
     "listing folders": (r"/glob\.py |/os\.py _?walk |^ .*\bos\.(?:listdir|scandir)\(", "list them once"),
     "starting programs": (r"/subprocess\.py ", "use a library, or one program that keeps running"),
