@@ -27,6 +27,17 @@ def test_workers_that_a_fork_server_forks_are_those_of_its_parent() -> None:
     assert (table.workers(10), table.had_workers(15)) == ([], False)
 
 
+def test_children_of_a_fork_server_stay_those_of_its_parent_when_that_has_ended() -> None:
+    table, server = RunProcesses(), ["python", "-c", "from multiprocessing.forkserver import main; main(13)"]
+    table.add_process(process(10))
+    table.add_process(process(15, "other", ppid=10, command=server))
+    table.add_process(process(21, "child", ppid=15, command=server))
+    table.add_process(process(21, "child", ppid=15, command=server, ended=True))
+    table.add_process(process(10, ended=True))
+    table.add_process(process(15, "other", ppid=1, command=server))
+    assert [each.pid for each in table.children(10)] == [21]
+
+
 def test_other_children_are_no_workers() -> None:
     table = RunProcesses()
     table.add_process(process(10))

@@ -28,7 +28,7 @@ class _Life(Struct):
     """Facts about a process that its record does not have."""
 
     appeared_s: float  # when it was first seen
-    trainer: int  # of a worker: its parent, or that of the fork server that has forked it
+    trainer: int  # of a worker or child: its first parent, or that of the fork server that has forked it
     number: int | None = None  # of a worker: its number among all that its trainer has had
     place: int = 0  # of a worker: its number among those that lived when it appeared
 
@@ -148,7 +148,7 @@ class RunProcesses:
             process
             for process in self.known.values()
             if process.role == "child"
-            and self._trainer_of(process) == trainer
+            and self._lives[process.pid].trainer == trainer  # a fork server outlives it, as a child of another
             and (not process.ended or process.t >= ended_s)
         ]
 
