@@ -36,7 +36,7 @@ from tuimon.diagnosis.rules.compute import lower_is_faster
 from tuimon.diagnosis.rules.cores import threads_set_at
 from tuimon.diagnosis.rules.interpreter import python_in_model
 from tuimon.diagnosis.rules.side_work import wait_in_pass
-from tuimon.diagnosis.step_model import HALF, without, without_cost
+from tuimon.diagnosis.step_model import SAVED_AT_LEAST, without, without_cost
 from tuimon.interval import Interval
 from tuimon.native_code import ALLOCATOR, CodeKind, NativeUse
 from tuimon.records import MODEL, PASSES, Place
@@ -287,7 +287,7 @@ def _finding(
     pads = makers.hottest(below="collates") if cause == "padding" else None
     fix = Fix(action)
     if is_known and evidence.gpu.steps is not None:
-        fix = without_cost(evidence, action, Interval(HALF * share, share))
+        fix = without_cost(evidence, action, Interval(SAVED_AT_LEAST * share, share))
     elif is_known:
         fix = without(evidence, "model", action, Interval.around(share))
     return new_finding(
