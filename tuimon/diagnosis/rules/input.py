@@ -118,26 +118,29 @@ def _policy(f: DataFacts) -> Reason:
 
 @_cause("rollout", when=lambda f: f.evidence.data.rollout is not None and not f.rollout.is_by_policy)
 def _environment(f: DataFacts) -> Reason:
-    hot = f.data_processes.making.hottest() if f.awaits_processes(messages=False) else None
-    f = f.blaming(hot or f.own, model=_after_the_fetch(f))
-    cores, senders, ratio = f.evidence.cores, f.data_processes.number, f.single_process_ratio
-    messages, part = f.awaits_processes(messages=True) or ratio is not None, Interval.around(f.rollout.environment)
-    makes = "steps the environment"
-    if senders and (messages or f.awaits_processes(messages=False)):
-        makes = f"waits for {'messages of ' * messages}environments in {senders} processes"
+    senders, ratio, part = f.data_processes, f.single_process_ratio, Interval.around(f.rollout.environment)
+    messages = f.samples.part(below="messages") >= MOST * f.rollout.environment or f.awaits_processes(messages=True)
+    messages, cores = senders.number > 0 and (messages or ratio is not None), f.evidence.cores
+    is_theirs = f.awaits_processes(messages=False) or (messages and ratio is None)
+    f = f.blaming((senders.making.hottest() if is_theirs else None) or f.own, model=_after_the_fetch(f))
+    makes = f"steps the environment{f.in_library}"
+    if senders.number and (messages or is_theirs):
+        makes = f"waits for {'messages of ' * messages}environments in {senders.number} processes"
+        makes += f", which compute {percent(senders.cpu_ratio)} of the time" if ratio and senders.cpu_ratio else ""
     several = (
         f"step {cores - 1} environments at once, each in a process of its own ({options(f.evidence).environments})"
     )
     together = (
-        "step the environments in the training process (a synchronous vectorised environment): messages to"
-        " their processes cost more than they compute"
+        "step the environments in the training process (a synchronous vectorised environment: SyncVectorEnv,"
+        " DummyVecEnv): their processes wait for messages more than they compute"
     )
+    is_room = cores > 2 and not (senders.number or f.is_held_up)
     fixes = [
         f.cheaper() if ratio is None else None,
-        f.fix(several, "items", 1.0 / (cores - 1), part) if cores > 2 and not (senders or f.is_held_up) else None,
+        f.fix(several, "items", 1.0 / (cores - 1), part) if is_room else None,
         f.fix(together, "items", ratio, part) if ratio is not None else None,
     ]
-    return Reason(f, f": the loop {makes}{f.in_library}", fixes)
+    return Reason(f, f": the loop {makes}", fixes)
 
 
 @_cause("sampler", lambda cell: cell.doing == "draw")

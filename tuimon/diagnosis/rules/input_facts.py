@@ -24,7 +24,7 @@ from tuimon.session.loaders import LoaderRow
 from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import percent, size_text
-from tuimon.threshold import LARGE, MIN_SAMPLES, MOST
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL
 
 #: A fix multiplies workers by at most this, if that exceeds the cores that the training leaves free: the disk or
 #: network behind them may have limits of its own.
@@ -252,9 +252,9 @@ class DataFacts(Struct, frozen=True, dict=True):
 
     @cached_property
     def single_process_ratio(self) -> float | None:
-        """The ratio of the environments' time in one process to that in several; None unless it is below one half.
+        """The ratio of the environments' time in one process to that in several; None unless it is clearly below 1.
 
-        They compute for the same time in either case; the rest of the time goes to messages.
+        They compute for the same time in either case; the rest of the time goes to messages, and to waits for these.
         """
         senders, model = self.data_processes, self.model
         waited = self.rollout.environment * model.likely.batch_ms / model.step_ms
@@ -264,7 +264,7 @@ class DataFacts(Struct, frozen=True, dict=True):
         if senders.making.part(doing=WAITS) >= LARGE:
             return None  # they would sleep, or wait for others, as long
         computing = senders.number * senders.cpu_ratio / waited
-        return computing if computing <= MOST else None
+        return computing if computing < NEARLY_ALL else None
 
 
 def facts_of(evidence: Evidence, claim: Claim) -> DataFacts:

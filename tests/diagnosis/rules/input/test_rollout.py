@@ -161,10 +161,22 @@ def test_environments_in_processes_are_told_by_what_these_do(line, severity, sai
 def test_what_processes_of_environments_use_to_send_messages_they_do_not_use_in_this_process():
     making = processes_of_environments(4, 0.8, ([52, 57], 60), ([52, 58], 20), ([52, 2, 53], 5))
     bound = found(([0, 1, 55, 51], 80), beside=making)["input_bound"]
-    assert "waits for messages of environments in 4 processes" in bound.headline
+    assert "waits for messages of environments in 4 processes, which compute 5 % of the time" in bound.headline
     assert bound.where[0].function == "step_wait"
     here = next(fix for fix in bound.fixes if "in the training process" in fix.action)
     assert here.estimated_speedup == pytest.approx(1 / (1 - bound.share_of_step + 4 * 5 / 105), rel=0.05)
+
+
+def test_environments_that_compute_for_longer_than_messages_take_are_told_by_their_lines():
+    sent = [([0, 1, 55, 57], 60), ([0, 1, 55, 51], 20)]
+    dear, cheap = (
+        found(*sent, beside=processes_of_environments(4, cpu, ([52, 2, 53], n)))["input_bound"]
+        for cpu, n in ((0.4, 60), (0.1, 3))
+    )
+    for bound in (dear, cheap):
+        assert "waits for messages of environments in 4 processes" in bound.headline
+    assert dear.action == "make collide() world.py:5 cheaper (vectorise or cache it)"
+    assert "SyncVectorEnv" in cheap.action and len(cheap.fixes) == 1
 
 
 def test_what_the_model_generates_before_backward_is_data_and_after_it_is_side_work():
