@@ -25,7 +25,7 @@ def test_the_names_are_those_of_the_contract():
         *("bfloat16", "float16", "float64", "tracer", "validation", "checkpoint", "network", "gave_up", "graph_breaks"),
         *("python", "growing", "copied", "out_of_memory", "exhausted", "anomaly", "allocator"),
         *("idle_workers", "padding", "repeated_backward", "unused_gradients", "few_sms", "memory_traffic", "low_power"),
-        *("page_faults", "unused", "held", "model_on_cpu", "context", "other_streams", "few_products"),
+        *("page_faults", "unused", "held", "model_on_cpu", "context", "other_streams", "few_products", "slices"),
     } == CAUSES
     assert FINDING_NAMES == RULE_NAMES | CAUSES | SEVERITIES
 

@@ -160,7 +160,7 @@ RULES: tuple[Rule, ...] = (
         kind="no_fault",
         causes=(
             *("few_sms", "memory_traffic", "few_products", "low_power", "other_streams"),
-            *("padding", "repeated_backward", "unused_gradients"),
+            *("padding", "repeated_backward", "unused_gradients", "slices"),
         ),
         of_unclaimed=bottleneck.keeps_busy,
     ),
@@ -169,11 +169,11 @@ RULES: tuple[Rule, ...] = (
         "Computes on the CPU",
         (needs.STEPS,),
         kind="no_fault",
-        causes=("python", "page_faults", "padding", "repeated_backward", "unused_gradients"),
+        causes=("python", "page_faults", "padding", "repeated_backward", "unused_gradients", "slices"),
         takes=lambda cell, finding: (
             computes(cell)
             and finding.cause != "python"
-            and (finding.cause not in ("repeated_backward", "unused_gradients") or cell.phase == "backward")
+            and (finding.cause not in ("repeated_backward", "unused_gradients", "slices") or cell.phase == "backward")
         ),
         of_unclaimed=model.on_the_cpu,
     ),

@@ -16,7 +16,7 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import Cell, Cells, step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
-from tuimon.diagnosis.evidence.lines import decomposes, lines_that_run, loop_over_data, update_path
+from tuimon.diagnosis.evidence.lines import decomposes, in_inner_loop, lines_that_run, loop_over_data, update_path
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, leading, new_finding
 from tuimon.diagnosis.known import (
@@ -41,7 +41,7 @@ from tuimon.interval import Interval
 from tuimon.native_code import ALLOCATOR, CodeKind, NativeUse
 from tuimon.records import MODEL, PASSES, Place
 from tuimon.session.series import sampling_error
-from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import at, function_text, percent, plain
 from tuimon.threshold import LARGE, LARGER, MIN_SAMPLES, MOST, REPORTED, TINY
@@ -198,15 +198,15 @@ def page_faults(evidence: Evidence) -> Finding | None:
 
 
 def needless_work(evidence: Evidence) -> Iterator[Finding]:
-    """Needless work, as shown by the content of batches, the number of backward passes, and the gradients computed."""
+    """Needless work, as shown by the content of batches, by how often and how long backward runs, and by gradients."""
     gpu, step = evidence.gpu.steps, step_cells(evidence)
     if gpu is not None:
         computes = {name: gpu.phases[name].span for name in MODEL}
     else:  # work that is left out waits for no core
         computes = {name: step.computing.where({name}).share + step.where({name}, via="core").share for name in MODEL}
-    backward = computes["backward"]
+    backward, forward = computes["backward"], computes["forward"]
     found = (_padding(evidence, sum(computes.values())), _repeated(evidence, backward), _unused(evidence, backward))
-    yield from (each for each in found if each is not None)
+    yield from filter(None, (*found, _sliced(evidence, backward, forward)))
 
 
 def _padding(evidence: Evidence, computes: float) -> Finding | None:
@@ -229,6 +229,7 @@ def _padding(evidence: Evidence, computes: float) -> Finding | None:
         action,
         share,
         is_known=by_positions,
+        at=Samples.joined((evidence.samples, evidence.data.workers.samples)).hottest(below="collates"),
         padding_share=padding,
     )
 
@@ -256,6 +257,7 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
         action,
         share,
         is_known=keeps > 0,
+        at=evidence.hottest_in("backward"),
         backwards_per_batch=passes,
     )
 
@@ -279,12 +281,47 @@ def _unused(evidence: Evidence, computes: float) -> Finding | None:
     )
 
 
+#: A part of a tensor: ``z[:, t]``, ``z[..., t : t + 5]``, ``z[t]``, ``z.select(1, t)``; not a layer, ``layers[i](x)``.
+_SLICES = re.compile(
+    r"\w\[(?:(?::|\.\.\.), ?)+[a-z_]|\w\[(?:[a-z]|step|pos|time)(?:, ?[:.]+)*\](?![\[(])|\.(?:select|narrow)\("
+)
+
+
+def _sliced(evidence: Evidence, backward: float, forward: float) -> Finding | None:
+    """A loop in forward over parts of a tensor: for each, backward fills a gradient as large as the whole tensor.
+
+    Those gradients take the time beyond what any backward pass takes.
+    """
+    usual, times = BACKWARD_PER_FORWARD * forward * evidence.times_run("backward"), backward / (forward or math.inf)
+    is_inner, share = in_inner_loop(evidence.samples), backward - usual
+    hot = evidence.samples.where(phase="forward").hottest(
+        lambda node: is_inner(node) and any(_SLICES.search(frame.text) for frame in node.frames[-1:] if frame.user)
+    )
+    if backward < LARGER * usual or hot is None or hot.share < LARGE or not is_sure(evidence, share):
+        return None
+    action = (
+        f"take all parts at once, before the loop at {at(hot.place)}: x.unbind(1) in place of x[:, t], or split();"
+        " backward then joins their gradients once"
+    )
+    headline = (
+        f"backward takes {times:.0f} times as long as forward: for each part of a tensor that a loop takes, it fills a"
+        " gradient as large as the whole tensor"
+    )
+    return _finding(evidence, "slices", headline, action, share, at=hot, backward_per_forward=times)
+
+
 def _finding(
-    evidence: Evidence, cause: str, headline: str, action: str, share: float, is_known: bool = True, **figures: float
+    evidence: Evidence,
+    cause: str,
+    headline: str,
+    action: str,
+    share: float,
+    *,
+    is_known: bool = True,
+    at: HotLine | None = None,
+    **figures: float,
 ) -> Finding:
     """The finding about work that takes this share of the step; ``is_known``: whether its gain is known."""
-    makers = Samples.joined((evidence.samples, evidence.data.workers.samples))
-    pads = makers.hottest(below="collates") if cause == "padding" else None
     fix = Fix(action)
     if is_known and evidence.gpu.steps is not None:
         fix = without_cost(evidence, action, Interval(SAVED_AT_LEAST * share, share))
@@ -296,7 +333,7 @@ def _finding(
         severity="warning" if fix.gain is not None else "info",
         cause=cause,
         share=share,
-        at=pads or evidence.hottest_in("backward" if cause == "repeated_backward" else "forward"),
+        at=at or evidence.hottest_in("forward"),
         evidence={**figures, "step_ms": evidence.phases.mean_ms},
     )
 

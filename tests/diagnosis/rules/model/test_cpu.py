@@ -98,4 +98,36 @@ def test_gradients_for_nobody_cost_their_part_of_backward(inputs, cause):
     if cause is not None:
         assert "gradients of 44 of 46 parameters" in found.headline and "requires_grad_(False)" in found.action
         assert found.share_of_step == pytest.approx(0.45 * 0.8)
-        assert 1.2 < found.best.gain.low < found.best.gain.high <= 1 / (1 - 1.1 * 0.45 * 0.8)
+        assert 1.2 < found.best.gain.low < found.best.gain.high <= 1 / (1 - 0.45 * 0.8)
+
+
+SLICED = frames(
+    ("model.py", 9, "forward", "x = torch.relu(x)", True),
+    *(
+        ("model.py", 12, "forward", source, True, *[""] * 2, None, None, (), loop, (), False, int(loop))
+        for loop, source in (
+            (True, "level = 0.9 * level + z[:, day]"),
+            (True, "level = level + z[..., t : t + 3, :].sum(1)"),
+            (True, "level = level + z[t]"),
+            (True, "level = level + z.narrow(1, t, 1)"),
+            (True, "z = self.layers[i](z)"),
+            (False, "z = z[:, order]"),
+        )
+    ),
+    first=20,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "backward", "cause"),
+    [*((line, 70, "slices") for line in (21, 22, 23, 24)), (21, 40, None), (25, 70, None), (26, 70, None)],
+    ids=["slice", "window", "first", "narrow", "usual", "layers", "no loop"],
+)
+def test_parts_of_a_tensor_that_a_loop_takes_make_backward_long(line, backward, cause):
+    busy, phases = thread(12, 0.99), {"data": 1, "forward": 10, "backward": backward, "optimizer": 2, "other": 1}
+    seen = [stacks(t, ([*FORWARD, 20], 3), ([*FORWARD, line], 7), (BACKWARD, 40)) for t in range(1, 13)]
+    (found,) = run(phases, busy, SLICED, *seen)
+    assert found.cause == cause
+    if cause is not None:
+        assert "x.unbind(1)" in found.action and found.where[0].line == 12
+        assert found.estimated_speedup == pytest.approx(84 / (84 - 40), rel=0.01)  # less three times forward
