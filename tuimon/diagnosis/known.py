@@ -358,6 +358,11 @@ GRADIENT_HOOKS = (
     "remove hooks{} that training does not need (handle.remove()), or do their work for all gradients at once, after"
     " backward(), with torch._foreach functions",
 )
+#: Threads of libraries that poll, by their functions, which Python puts into their names; and the remedy.
+THREADS = {
+    "peak_monitor_func": "set skip_memory_metrics=True in TrainingArguments, its default: otherwise a thread of the"
+    " Trainer's reads the memory of the process without a pause",
+}
 #: Rows by the library with most of the CPU time, or by its kind.
 BY_LIBRARY: dict[str, str] = {
     "libjpeg": "decode JPEGs at a part of their size (Image.draft(), cv2.IMREAD_REDUCED_COLOR_2), with TurboJPEG or"
@@ -483,6 +488,15 @@ def known_work_in(node: StackNode) -> KnownWork | None:
         if rows:
             return min(rows)[1]
     return None
+
+
+def known_work_of(thread: ThreadRow, place: Place | None, samples: Samples) -> KnownWork | None:
+    """Public knowledge about a thread beside the training: by its function, its line, or what it mostly does."""
+    counts = samples.counted(lambda row: filter(None, (known_work_in(row.node),)))
+    what, count = next(iter(counts.most_common(1)), (None, 0))
+    known = what if count >= MOST * samples.total else known_work_at(place, samples, native=thread.native)
+    option = next((option for function, option in THREADS.items() if function in thread.name), None)
+    return KnownWork(known.what if known is not None else POLLING, option) if option is not None else known
 
 
 def shown_at(known: KnownWork, node: StackNode) -> Place | None:

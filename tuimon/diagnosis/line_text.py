@@ -11,7 +11,8 @@ from tuimon.records import Place
 from tuimon.session.stacks.activity import outer_call_names
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Function, StackNode
-from tuimon.text import at, function_text, percent
+from tuimon.session.threads import ThreadRow
+from tuimon.text import at, function_text, percent, plain
 from tuimon.threshold import MOST, SMALL
 
 K = TypeVar("K")
@@ -71,6 +72,11 @@ def callee_at(place: Place | None, several: Iterable[Samples]) -> str | None:
         return f"{function_text(node.called[-1].function)} of {package}" if package not in (None, "torch") else None
 
     return most_at(place, several, callee)
+
+
+def thread_text(thread: ThreadRow) -> str:
+    """``thread filler, which takes 98 % of a core``."""
+    return f"thread {plain(thread.name)}, which takes {percent(thread.cpu_ratio or 0.0)} of a core"
 
 
 def at_hot(hot: HotLine) -> str:

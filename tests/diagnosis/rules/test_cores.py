@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import workers
-from tests.session.records import by_rule, frames, header, loop, native, process, session_of, thread, threads
+from tests.session.records import by_rule, frames, header, loop, native, process, session_of, stacks, thread, threads
 from tuimon.diagnosis.finding import Fix
 from tuimon.records import Cost, Frame, MachineMemory, Place, SettingLine
 
@@ -68,6 +68,28 @@ def test_threads_that_share_operations_wait_for_the_one_without_a_core(beside, s
     rows = [(100, "python", 0.8, "running", 0.2), *((101 + n, "python", 0.25, "running", 0.5) for n in range(9))]
     found = run(threads(12, *rows, pid=100, cpu_ratio=3.0), *beside)["cpu_oversubscribed"]
     assert found.share_of_step == pytest.approx(share, abs=0.05)
+
+
+BESIDE = frames(
+    ("watch.py", 9, "watch", "while not stop.is_set():", True, *[""] * 2, None, None, (), True, (), True),
+    ("watch.py", 20, "log", "total += price * volume", True),
+    ("train.py", 48, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "action"), [(0, "let it wait: queue.Queue"), (1, "let it do less at log() watch.py:20")]
+)
+def test_a_python_thread_that_needs_a_core_is_named_with_its_line_and_what_to_do(line, action):
+    rows = [(100 + n, "python", 0.6, "running", 0.35) for n in range(2)]
+    used = threads(12, *rows, (110, "readings", 0.75, "running", 0.2), pid=100, cpu_ratio=1.95)
+    seen = stacks(12, ([2, 3], 40), beside=[(110, "readings", [line], 40)], window_s=2.0)
+    found = run(BESIDE, used, seen, intra_op_threads=2)["cpu_oversubscribed"]
+    assert found.action.startswith(action) and found.action.endswith("thread readings, which takes 75 % of a core")
+    assert (found.severity, found.where[0].file, len(found.fixes)) == ("warning", "watch.py", 1)
+    without = run(BESIDE, used, intra_op_threads=2)["cpu_oversubscribed"]
+    assert (without.severity, without.action) == ("info", "use 3 cores")
 
 
 STARVED = {"data": 60, "forward": 20, "backward": 20}

@@ -8,8 +8,11 @@ import re
 from tuimon.diagnosis.evidence.data import ONE_THREAD
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import utilisation
+from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, used_gpus, worst_of
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, new_finding
+from tuimon.diagnosis.known import known_work_of
+from tuimon.diagnosis.line_text import at_hot, thread_text
 from tuimon.diagnosis.rule import waits_for_cores
 from tuimon.diagnosis.step_model import without_cost
 from tuimon.interval import Interval
@@ -17,7 +20,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import Place
 from tuimon.session.gpus import GpuRow
 from tuimon.text import percent, plural
-from tuimon.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
+from tuimon.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL, UNUSUAL
 
 #: The number that a line sets, if the line spells it out: ``torch.set_num_threads(8)``.
 _NUMBER = re.compile(r"""(?:set_num_threads\(|NUM_THREADS["'\]\s,=]+)["']?(\d+)""")
@@ -42,7 +45,8 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         own = max(own or 0.0, lost)
     are_workers = here and evidence.data.workers.crowd_cores
     fewer = (Fix(ONE_THREAD), ()) if are_workers else _fewer(machine, demand)
-    fix, where = fewer or (Fix(f"use {math.ceil(demand.wanted)} cores"), ())
+    ways = [each for each in (_without_thread(evidence, own or 0.0) if here else None, fewer) if each is not None]
+    (fix, where), *others = ways or [(Fix(f"use {math.ceil(demand.wanted)} cores"), ())]
     threads, processes = sum(demand.busy_threads.values()), len(demand.busy_threads)
     share = f"need {demand.wanted:.1f} cores but have {demand.cores}"
     if machine.core_limit is not None:
@@ -51,7 +55,8 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         f"{place}{threads} threads of {plural(processes, 'process')} {share}: they wait for a core"
         f" {percent(lost)} of the time",
         fix,
-        severity="warning" if fewer is not None and (fix.gain is None or fix.gain.high >= WARNING_GAIN) else "info",
+        *(each for each, _ in others),
+        severity="warning" if ways and (fix.gain is None or fix.gain.high >= WARNING_GAIN) else "info",
         share=own if here else machine.delay_ratio,
         at=where,
         elsewhere=not here,
@@ -65,6 +70,24 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
             **machine.facts,
         },
     )
+
+
+def _without_thread(evidence: Evidence, waits: float) -> tuple[Fix, tuple[Place, ...]] | None:
+    """How the busiest Python thread beside the training can do with less of a core, and its line; None without one.
+
+    At most the training saves its ``waits`` for a core. Threads that make its items are needed.
+    """
+    others = evidence.others if evidence.data.pool is None else {}
+    busy = [row for row in evidence.threads if row.tid in others and row.count == 1 and row not in evidence.computing]
+    wanted = [(row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0) for row in busy]
+    if max(wanted, default=0.0) < UNUSUAL:
+        return None
+    row = busy[wanted.index(max(wanted))]
+    hot = others[row.tid].where(works).hottest()
+    known = known_work_of(row, hot and hot.place, others[row.tid])
+    instead = f"let it do less at {at_hot(hot)}, or in another process" if hot is not None else "let it do less"
+    fix = Fix(f"{known.action if known is not None else instead}: {thread_text(row)}")
+    return fix.with_upper_bound(1.0 / (1.0 - min(NEARLY_ALL, waits))), (hot.place,) if hot is not None else ()
 
 
 def lost_share(machine: Machine) -> float | None:

@@ -14,15 +14,15 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
 from tuimon.diagnosis.finding import Finding, Fix, new_finding
-from tuimon.diagnosis.known import POLLING, figures, known_work_at
-from tuimon.diagnosis.line_text import KnownWork, at_hot, in_library
+from tuimon.diagnosis.known import POLLING, THREADS, figures, known_work_at, known_work_of
+from tuimon.diagnosis.line_text import KnownWork, at_hot, in_library, thread_text
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.compute import without_settings
 from tuimon.diagnosis.step_model import without
 from tuimon.interval import Interval
 from tuimon.native_code import CodeKind
 from tuimon.records import MODEL, CompilerEvents, Place
-from tuimon.session.stacks.samples import HotLine, Samples
+from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import code_place, ms_text, percent
 from tuimon.threshold import MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, TINY
@@ -39,12 +39,12 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     lost, queued = waits.share, waits.where(via="batch").share
     if found is None or evidence.gpu.is_used is not False or lost - queued < REPORTED:
         return None  # or the training thread mainly waits at its queue: see input_bound
-    place, others = found.place, evidence.others.values()
-    known = known_work_at(place, *others, native=found.culprit.native)
+    place, culprit = found.place, found.culprit
+    known = known_work_of(culprit, place, evidence.others.get(culprit.tid, NO_SAMPLES))
     beside = f" {percent(queued)} of the time for its batches and" if queued else ""
     return new_finding(
         f"the training thread waits{beside} about {percent(lost - queued)} of the time for the GIL, held by"
-        f" {'another thread' if place else f'thread {found.culprit.name}'}{in_library(None, known)}",
+        f" {thread_text(culprit)}{in_library(None, known)}",
         *_fixes(evidence, found, lost, queued, known),
         share=lost,
         at=place,
@@ -53,7 +53,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
             "training_holds_gil": found.training_holds,
             "unexplained": found.unexplained,
             "queue_wait_share": queued or None,
-            **figures(found.culprit.native),
+            **figures(culprit.native),
         },
     )
 
@@ -69,7 +69,8 @@ def _fixes(
     first = f"{known.action}; or " if known is not None else ""
     waits = Interval.around(lost, min(float(UNSURE), (lost - queued) / 2))
     fix = partial(without, evidence, "gil", share=waits, claimed=Interval.around(lost))
-    if known is not None and known.what == POLLING:  # it makes nothing that could be made elsewhere
+    # it makes nothing that could be made elsewhere
+    if known is not None and (known.what == POLLING or known.action in THREADS.values()):
         return (fix(known.action),)
     making = found.culprit.cpu_ratio if found.culprit.cpu_ratio is not None else found.others_hold
     if not (queued or found.feeds) or making <= 1.0 - lost:

@@ -15,6 +15,7 @@ LINES = frames(
     ("/lib/python3.11/threading.py", 327, "wait"),
     ("stats.py", 30, "run", "records.append(eval(line))", True),
     ("feed.py", 20, "run", "pass", True, "", "", None, None, (), True, (), True),
+    ("/lib/site-packages/psutil/_pslinux.py", 1880, "memory_info"),
     first=12,
 )
 FEEDS, AT_QUEUE = [14, 15], [16, 17, 18]
@@ -56,8 +57,26 @@ def test_where_the_thread_waits_it_holds_nothing_and_another_line_is_named():
 
 def test_a_thread_that_only_waits_is_told_to_wait_in_a_queue():
     finding = found(0.2, 0.8, other_line=20)["gil_contention"]
-    assert finding.headline.endswith("above all in a polling loop")
+    assert finding.headline.endswith("thread statistics, which takes 80 % of a core, above all in a polling loop")
     assert [fix.action for fix in finding.fixes] == ["let it wait: queue.Queue(maxsize), Event.wait(), Condition"]
+
+
+def test_a_thread_of_a_library_is_named_with_the_option_that_leaves_it_out():
+    name = "Thread-2 (peak_monitor_func)"
+    used = threads(8, (100, "python", 0.2, "running", 0.0), (101, name, 0.8, "running"), cpu_ratio=1.0)
+    seen = stacks(8, (BACKWARD, 40), beside=[(101, name, [21], 40)], window_s=2.0)
+    finding = by_rule(one_process(AUGMENT, LINES, loop(8, {"forward": 40, "backward": 60}), used, seen))
+    told = finding["gil_contention"]
+    assert f"held by thread {name}, which takes 80 % of a core, above all in figures of processes" in told.headline
+    assert [fix.action.split(",")[0] for fix in told.fixes] == ["set skip_memory_metrics=True in TrainingArguments"]
+
+
+def test_an_update_that_waits_for_the_gil_does_not_count_as_the_updates():
+    phases = {"forward": 20, "backward": 30, "optimizer": 50}
+    used = threads(8, (100, "python", 0.2, "running", 0.0), (101, "statistics", 0.8, "running"), cpu_ratio=1.0)
+    seen = stacks(8, (BACKWARD, 40), beside=[(101, "statistics", [12], 40)], window_s=2.0)
+    findings = by_rule(one_process(AUGMENT, LINES, loop(8, phases), used, seen))
+    assert "gil_contention" in findings and "optimizer_bound" not in findings
 
 
 def fed(main_cpu, thread_cpu, at_queue):
