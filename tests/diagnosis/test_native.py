@@ -94,6 +94,15 @@ def test_the_function_of_a_package_that_a_line_calls_is_named(shares, headline, 
     assert action in next(fix.action for fix in first.fixes if "augment() data.py:31" in fix.action)
 
 
+@pytest.mark.parametrize(("library", "told"), [("NumPy", True), ("OpenBLAS", False)])
+def test_products_of_numpy_that_use_no_blas_are_told_by_what_blas_multiplies(library, told):
+    product = frames(("data.py", 35, "count", "shared = links[rows] @ links.T", True), first=60)
+    made = [use(pid, "", **{library: 90, "interpreter": 10}) for pid in (201, 202)]
+    first, *_ = run(STARVED, product, *workers(2, 0.96, ([0, 60], 40)), *made, thread(12, 0.05), cpu_count=2)
+    assert first.headline.endswith("above all in products that NumPy computes without BLAS") is told
+    assert any("convert both sides to float32" in fix.action for fix in first.fixes) is told
+
+
 def test_workers_that_wait_do_not_get_faster_by_what_they_run_in_the_little_cpu_time_they_take():
     made = [use(pid, "", interpreter=100) for pid in (201, 202)]
     first, *_ = run(STARVED, *workers(2, 0.03, ([0, 1], 40)), *made, thread(12, 0.05))

@@ -23,6 +23,7 @@ from tuimon.session.stacks.trie import StackNode, user_place
 from tuimon.session.threads import ThreadRow
 from tuimon.text import code_place, percent
 from tuimon.threshold import LARGE, MOST
+from tuimon.torch_code import multiplies
 
 Table = dict[str, tuple[str, str]]
 #: The row of loops that only wait; three whose lines reveal more than the libraries that they run.
@@ -390,6 +391,13 @@ BY_LIBRARY: dict[str, str] = {
     " caches still hold",
     "system calls": "ask the system for less, in fewer and larger calls, or keep its answers",
 }
+#: Products for which NumPy uses its own loops; with BLAS, most of the time would be in OpenBLAS or MKL.
+#: https://numpy.org/doc/stable/reference/generated/numpy.dot.html
+_WITHOUT_BLAS = KnownWork(
+    "products that NumPy computes without BLAS",
+    "convert both sides to float32 or float64 first, as BLAS multiplies neither integers nor float16; with einsum(),"
+    " set optimize=True",
+)
 #: Kinds of libraries that reveal more about a line than its text does.
 _UNPACKS: tuple[CodeKind, ...] = ("codec", "compression", "parser")
 _NOT_SAMPLED = NativeUse()
@@ -423,6 +431,8 @@ def known_work_at(place: Place | None, *several: Samples, native: NativeUse = _N
             # the first kind is the most specific, if it has a large part
             large = [name for name, share in shares.items() if share >= LARGE] or [*shares][:1]
             large.sort(key=lambda name: kind_of(name) != kinds[0])
+            if large[0] == "NumPy" and multiplies("", place.source):
+                return _WITHOUT_BLAS
             faster = BY_LIBRARY.get(large[0]) or BY_LIBRARY[kind_of(large[0])]
             if large[0] == KERNEL and (user.share("python") or 0.0) >= MOST:  # no array is made or filled
                 faster = BY_LIBRARY["system calls"]
