@@ -347,7 +347,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     else:
         share = gpu.phases["optimizer"].span if gpu is not None and is_busy else share
         if gpu is None:  # a thread that holds the GIL keeps any other code waiting as well
-            share -= of_step(evidence).where({"optimizer"}, via="gil").share
+            share -= step_cells(evidence).where({"optimizer"}, via="gil").share
         share *= 1.0 - _part(evidence, is_product)
         clip, updates = _clipped_one_by_one(evidence), share
         if clip is not None:
