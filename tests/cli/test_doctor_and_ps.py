@@ -93,7 +93,7 @@ def test_ps_lists_the_runs_that_make_steps_first_and_leaves_their_helpers_out():
     launcher, slow, fast = listed(1, None, False, "a"), listed(2, 1.0, True, "a"), listed(3, 9.0, True, "a")
     starting, other = listed(4, None, False, "b"), listed(5, 2.0, True, "c")
     halted, unknown = listed(6, None, True, "d"), listed(7, None, None)
-    found = trainings.by_steps([launcher, slow, fast, starting, other, halted, unknown])
+    found = trainings.sorted_by_steps([launcher, slow, fast, starting, other, halted, unknown])
     assert found == [slow, fast, other, halted, launcher, starting, unknown]
     assert trainings.helpers(found) == {1}
     shown, everything = (

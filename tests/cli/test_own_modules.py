@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.command import LEAN, TUIMON, script
 from tests.waiting import until
-from tuimon.cli.quick_start import word_when_slow
+from tuimon.cli.quick_start import message_if_slow
 
 #: What tuimon's dependencies and parts of the standard library that it loads late are called.
 NAMES = ("msgspec", "textual", "pynvml", "statistics", "selectors", "argparse")
@@ -97,8 +97,8 @@ def test_an_installation_in_pythonpath_is_found_with_all_it_needs(order, foreign
 
 def test_a_start_that_takes_long_says_so_before_the_screen_comes(capsys):
     said = []
-    with word_when_slow("loading", after_s=0.0):
+    with message_if_slow("loading", after_s=0.0):
         until(lambda: said.append(capsys.readouterr().err) or "loading\n" in "".join(said), "the word")
-    with word_when_slow("loading", after_s=3600.0):
+    with message_if_slow("loading", after_s=3600.0):
         pass
     assert capsys.readouterr().err == ""

@@ -16,7 +16,7 @@ The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) ha
     elapsed_ms(a, b)       float32; both are done
     memory()               of the current device, by torch's allocator: bytes allocated, reserved; retries, failures,
                            frees by the driver, pinned bytes of the host, most bytes allocated at a time (None if
-                           torch does not count them). Or None
+                           torch does not count them); or None
 
 GPU_TIME counts from an anchor: also an event, replaced every few seconds because torch gives times as float32 of ms.
 The first event of a count is its own anchor: GPU_ANCHOR precedes its GPU_TIME. At later anchors GPU_ANCHOR follows.
@@ -50,7 +50,7 @@ _EMIT_US = 2
 
 
 class Pending(NamedTuple):
-    """A recorded event, and what was known of its stream just before."""
+    """A recorded event, and the state of its stream just before."""
 
     number: int
     event: Any
@@ -161,8 +161,8 @@ MEMORY_NS = 1_000_000_000
 #: spent on us.
 MAX_RECORD_COST_NS = 30_000
 MAX_POLL_COST_NS = 300_000
-#: How often a capture that begins in another thread looks at most whether a record has ended, and the time between two
-#: looks: 0.1 s in all, and more on a busy machine, where the record may wait for a core.
+#: How often a capture that begins in another thread checks at most if a record has ended, and the time between two
+#: checks: 0.1 s in all, and more on a busy machine, where the record may wait for a core.
 RELEASE_POLLS = 500
 _RELEASE_POLL_S = 0.0002
 

@@ -1,4 +1,4 @@
-"""The code that the threads of this process run, if possible without holding a frame of another thread; turns of calls.
+"""Reads which code the threads of this process run, safely in each version of Python; lets calls take turns.
 
 With the GIL held, ``sys._current_frames()`` is safe, except in Python 3.11; in 3.11, and without a GIL,
 ``faulthandler`` dumps the stacks.

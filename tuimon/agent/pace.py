@@ -33,7 +33,7 @@ CLOCK_UPDATES = 8
 
 
 class Pace(StepCounter):
-    """The pace of the only loop that may have gaps, and what the hooks in its thread have counted.
+    """The pace of the only loop that may have gaps, and the counts of the hooks in its thread.
 
     While a gap goes on, a hook counts the usual boundaries itself, without a call, in the fields that are not private.
     """

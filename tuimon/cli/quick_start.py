@@ -32,7 +32,7 @@ def without_collections() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def word_when_slow(text: str, after_s: float = SLOW_S) -> Iterator[None]:
+def message_if_slow(text: str, after_s: float = SLOW_S) -> Iterator[None]:
     """Write ``text`` on stderr if the block takes longer than ``after_s``: a first start reads all from a cold disk."""
     timer = threading.Timer(after_s, write_message, (text,))
     timer.daemon = True

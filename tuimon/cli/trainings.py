@@ -49,10 +49,10 @@ def rows(found: Iterable[Candidate]) -> list[ListedProcess]:
         now = procfs.read_process_stat(candidate.pid)
         if then is not None and now is not None and now.state not in "ZX":
             listed.append(_row(candidate, (now.cpu_s - then.cpu_s) / (time.monotonic() - then_s)))
-    return by_steps(listed)
+    return sorted_by_steps(listed)
 
 
-def by_steps(listed: Sequence[ListedProcess]) -> list[ListedProcess]:
+def sorted_by_steps(listed: Sequence[ListedProcess]) -> list[ListedProcess]:
     """The rows, the runs with the most steps per second first; processes of one run that make steps stay together."""
     fastest: dict[str | int, float] = {}
     for row in listed:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tuimon.cli.quick_start import collect_often, without_collections, word_when_slow
+from tuimon.cli.quick_start import collect_often, message_if_slow, without_collections
 from tuimon.cli.writing import silence, takes_output
 from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
@@ -103,7 +103,7 @@ def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> App
     """Run the app; rules and sources are loaded and started once its first frame is drawn."""
     with contextlib.ExitStack() as loading:
         loading.enter_context(without_collections())
-        with word_when_slow("tuimon: loading the screen; the disk or the machine is slow ..."):
+        with message_if_slow("tuimon: loading the screen; the disk or the machine is slow ..."):
             from tuimon.views.tui.app import run_app
 
         def begin() -> None:

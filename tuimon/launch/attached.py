@@ -59,7 +59,7 @@ def attach(pid: int) -> Attached:
 
 
 def _refuse(pid: int, program: str) -> None:
-    """Say why a process is not known to be Python; one that hides its program but has Python's name may be Python."""
+    """Raise, unless the process may be Python: it hides its program but has Python's name."""
     try:
         os.readlink(f"/proc/{pid}/exe")
     except PermissionError:

@@ -81,7 +81,7 @@ def new_run_id() -> str:
 
 
 def launch_environment(run_id: str, output: str | None, *, markers: bool, memory: bool = False) -> dict[str, str]:
-    """The environment of a launched run: the user's own, and what makes its Pythons write markers."""
+    """The environment of a launched run: the user's own, with variables that make its Pythons write markers."""
     env = dict(os.environ)
     user_path = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part != INJECT_DIRECTORY]
     if user_path == [""]:  # unset or empty; a lone empty entry would put the working directory on the path

@@ -235,7 +235,7 @@ def _write(path: str, content: bytes) -> None:
 
 
 def functions_for(target: Target) -> dict[str, Function]:
-    """The functions of the process that are called, and the harmless ones. Raises CannotInject if one is missing."""
+    """The functions that gdb calls, and the harmless ones of the interpreter. Raises CannotInject if one is missing."""
     needed = ("Py_AddPendingCall", *PYTHON_FUNCTIONS)
     python = find_functions(target.python_file, target.python, (*needed, *HARMLESS.split()))
     if not all(name in python for name in needed):
@@ -257,7 +257,7 @@ def functions_for(target: Target) -> dict[str, Function]:
 
 
 def script_for(target: Target, functions: Mapping[str, Function], page: str, registers: str | None = None) -> str:
-    """The commands for gdb. ``page``: the file with what the process is given.
+    """The commands for gdb. ``page``: the file with the input of the process.
 
     ``registers``: the file that describes the registers that gdb is to read and write. The called function may change
     others; in a system call of the C library none of these others is in use, as its caller could not rely on them.
@@ -376,7 +376,7 @@ def started(command: list[str], printed: BinaryIO) -> subprocess.Popen[bytes]:
 
 
 def _check(target: Target, output: str, gdb: str) -> None:
-    """Raise CannotInject unless gdb has made its call, by the last line of its output or by what stands instead."""
+    """Raise CannotInject unless gdb has made its call, by the last line of its output, or the message instead of it."""
     if found := re.search(rf"^{_DONE} (\d+) result (-?\d+) tries (\d+)", output, re.MULTILINE):
         done, result, tries = map(int, found.groups())
         if done == _NO_PAGE:

@@ -1,4 +1,4 @@
-"""Decides when a run is judged, what its sources do as a result, and which training may hang."""
+"""Decides when a run is judged, which orders its sources get as a result, and which training may hang."""
 
 from __future__ import annotations
 

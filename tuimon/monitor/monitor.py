@@ -127,7 +127,7 @@ class Monitor:
 
     @property
     def read_ratio(self) -> float | None:
-        """The share (0..1) of a log read so far, of what has been written; None once all of it has been read."""
+        """The share (0..1) of a log that has been read so far; None once all of it has been read."""
         return self.pollers.read_ratio
 
     @property

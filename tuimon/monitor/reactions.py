@@ -36,7 +36,7 @@ class CommandOutcome(NamedTuple):
     trouble: str = ""
 
     def line(self, words: Sequence[str]) -> str:
-        """A line on how the command with these words ended, and what it printed."""
+        """A line on how the command with these words ended, with its output."""
         how = "has ended" if self.exit_code == 0 else self.trouble or f"ended with code {self.exit_code}"
         printed = self.output.strip()
         return f"{shlex.join(words)} {how}" + (f": {printed}" if printed else "")

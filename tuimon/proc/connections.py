@@ -48,7 +48,7 @@ def wake_ups(pid: int, tid: int) -> int | None:
 
 
 def other_ends(pid: int, link: str, among: Iterable[int]) -> set[int] | None:
-    """The processes of ``among`` at the other end of what ``pid`` is blocked on; empty if no process is there.
+    """The processes of ``among`` at the other end of the pipe or connection that ``pid`` waits for; empty if none.
 
     None if another process may be: on another machine, in another network namespace, or simply not in ``among``.
     """

@@ -104,7 +104,7 @@ class RunProcesses:
         return parent.ppid if parent is not None and is_server else worker.ppid
 
     def forget(self, pid: int) -> None:
-        """Drop a process, or what is known of a pid that another process has now."""
+        """Drop a process, or the facts about a pid that another process has now."""
         self.known.pop(pid, None)
         self._ended.discard(pid)
         life = self._lives.pop(pid, None)

@@ -332,7 +332,7 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     @cached_view_property
     def threads_span(self) -> Span:
-        """The span of what its threads use: the steady part, empty before the first step; or the latest window."""
+        """The span of its threads' figures: the steady part, empty before the first step; or the latest window."""
         if not self.view.is_whole:
             return LATEST
         return NEVER if self.span == WHOLE_RUN else self.span

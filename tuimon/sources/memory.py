@@ -47,7 +47,7 @@ class _File(msgspec.Struct):
 
 
 def read_history(raw: bytes, pid: int, t: float, code: ProcessCode) -> MemoryHistory | None:
-    """The record of what an agent has written; None if that is damaged."""
+    """The record of a history that an agent has written; None if that is damaged."""
     file = decoded(raw, _File)
     if file is None:
         return None

@@ -148,7 +148,7 @@ def _has_worked(before: Usage | None, after: Usage) -> bool:
 def idle_peers(
     pid: int, before: StandstillReading, after: StandstillReading, run_pids: Collection[int]
 ) -> list[int] | None:
-    """The run's processes at the other end of what a suspect is blocked on, if all wait: ``StandingProcess.peers``."""
+    """The run's processes at the other end of a suspect's connection, if all wait: ``StandingProcess.peers``."""
     now = after.blocked.get(pid)
     if now is None or before.blocked.get(pid) != now:
         return None

@@ -96,7 +96,7 @@ class TraceOrder:
         self.request.close()
 
     def write(self, path: str, known: TakenBy, *, force: bool = False) -> Summary:
-        """Write the file, and leave a record of it for the log of the run; returns what it shows. Raises TuimonError.
+        """Write the file, and leave a record of it for the log of the run; returns its summary. Raises TuimonError.
 
         ``known``: of how it was taken; ``force``: as in ``output_file``.
         """

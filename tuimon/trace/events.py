@@ -1,4 +1,4 @@
-"""The events of a trace: as written, and in columns of 40 bytes per event, a tenth of what objects would take."""
+"""The events of a trace: as written, and in columns of 40 bytes per event, a tenth of the size of objects."""
 
 from __future__ import annotations
 

@@ -492,7 +492,7 @@ class MetricsServer:
         self._thread = threading.Thread(target=self._run, name="tuimon-prometheus", daemon=True)
 
     def show(self, session: Session, findings: Sequence[Finding]) -> list[Notice]:
-        """Take a snapshot if one is wanted; returns what has changed about the server."""
+        """Take a snapshot if one is wanted; returns notices on changes of the server."""
         if self._thread.ident is None:
             self._thread.start()
         self._snapshots.offer(session, findings)

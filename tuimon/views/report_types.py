@@ -36,7 +36,7 @@ def filled(kind: type[Filled], source: object, **more: object) -> Filled:
 
 
 class MemoryLineJson(PlaceJson):
-    """A line that allocates memory, and what of it is still in use."""
+    """A line that allocates memory, with the part that is still in use."""
 
     live_bytes: int
     blocks: int

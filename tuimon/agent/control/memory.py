@@ -1,4 +1,4 @@
-"""Records the history of torch's CUDA allocator for some steps, and what is still allocated at their end, by line.
+"""Records the history of torch's CUDA allocator for some steps, and the memory in use at their end, by line.
 
 torch records this history itself (torch.cuda.memory, "Understanding CUDA Memory Usage"); its CPU allocator has none.
 

@@ -243,7 +243,7 @@ def _length(iterator: Dict[str, Any]) -> Optional[int]:
 
 
 def _indices(sampler: Any, iterator: Any) -> Optional[int]:
-    """How many indices a torch sampler gives in an epoch, from what it holds itself or its iterator goes through.
+    """The number of indices that a torch sampler gives in an epoch, by its own or its iterator's data.
 
     ::
 

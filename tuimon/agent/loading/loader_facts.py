@@ -98,7 +98,7 @@ def _facts(iterator: Any) -> Dict[str, Any]:
 
 
 def _number_of(facts: Dict[str, Any], sampler: Any) -> int:
-    """The loader's number: its own, or that of a like loader that is gone, else a new one."""
+    """The loader's number: its own, or that of an equal loader that is gone, else a new one."""
     alike = _alike.setdefault(_json(facts), [])
     taken = [number for key, (*_, number) in list(_interned.items()) if key != id(sampler)]
     free = next((number for number in alike if number not in taken), None)

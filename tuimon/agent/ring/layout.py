@@ -269,7 +269,7 @@ _CHARACTERS = 160
 
 
 class Event(NamedTuple):
-    """An event; ``code``: file, line and function, of the first line of what was compiled, or of the break."""
+    """An event; ``code``: file, line and function, of the first compiled line, or of the break."""
 
     what: str
     value: int  # ns, or how many

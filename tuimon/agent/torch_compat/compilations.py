@@ -104,7 +104,7 @@ def _metrics(utils: Any) -> List[Any]:
 
 
 def _entry_events(entry: Any, utils: Any) -> List[layout.Event]:
-    """The events of what Dynamo notes of one compilation; one without a name is of a backward pass."""
+    """The events in Dynamo's notes on one compilation; one without a name is of a backward pass."""
     frame = str(getattr(entry, "compile_id", None) or "").partition("/")[0]
     name, failed = getattr(entry, "co_name", None), str(getattr(entry, "fail_reason", None) or "")
     code = (str(entry.co_filename), int(entry.co_firstlineno or 0), str(name)) if name else reading.functions.get(frame)

@@ -27,7 +27,7 @@ def skip_with_callees(*functions: Any) -> None:
 
 
 def skip_own_functions() -> None:
-    """Have Dynamo skip all functions of the agent's modules that are loaded, and what they call."""
+    """Have Dynamo skip all functions of the agent's loaded modules, and the functions they call."""
     attempt(_skip_own_functions)
 
 

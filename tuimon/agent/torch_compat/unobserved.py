@@ -133,6 +133,6 @@ def defined_at(function: Any) -> Optional[List[Union[str, int]]]:
 
 
 def _whole(dataset: Any) -> Any:
-    """The dataset, or what it is a Subset of."""
+    """The dataset; of a Subset, the whole dataset."""
     subset = getattr(sys.modules.get("torch.utils.data.dataset"), "Subset", None)
     return attributes(dataset).get("dataset") if type(dataset) is subset else dataset

@@ -426,7 +426,7 @@ _COPIES = re.compile(
 
 
 class Rollout(NamedTuple):
-    """Shares (0..1) of the training thread's samples in the data phase, by what makes the data."""
+    """Shares (0..1) of the training thread's samples in the data phase, by the maker of the data."""
 
     environment: float
     policy: float  # the model, and library code around it, outside the environment

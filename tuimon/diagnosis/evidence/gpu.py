@@ -1,4 +1,4 @@
-"""The GPUs of one training process: their use, its steps by their clock, and what its samples show about them."""
+"""The GPUs of one training process: their use, its steps by their clock, and facts about them from its samples."""
 
 from __future__ import annotations
 

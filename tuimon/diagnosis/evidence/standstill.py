@@ -368,7 +368,7 @@ def _dataset_frames(stack: Sequence[Frame]) -> Sequence[Frame]:
 
 
 def last_seen(own: ProcessView) -> tuple[dict[int, Place], Gone | None]:
-    """The last user lines of the training thread and the DataLoader workers, and what the thread waited for."""
+    """The last user lines of the training thread and the DataLoader workers, and the thread's wait."""
     session = own.view.session
     workers = (each.pid for each in session.processes() if each.role == "worker" and each.ppid == own.pid)
     places = {}

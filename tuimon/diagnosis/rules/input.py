@@ -77,7 +77,7 @@ def _is_by_process(cell: Cell) -> bool:
 
 
 def _after_the_fetch(facts: DataFacts) -> StepModel:
-    """The model in which the loop itself makes batches of what it has fetched, whatever other processes do."""
+    """The model in which the loop itself makes batches from fetched data, whatever other processes do."""
     model = facts.model
     if not facts.workers.number and not facts.data_processes.number:
         return model

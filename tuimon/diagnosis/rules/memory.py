@@ -294,14 +294,14 @@ def _copied_pages(evidence: Evidence, machine: Machine) -> Finding | None:
 
 
 def _severity(full_s: float, *, is_doubtful: bool) -> Severity:
-    """The severity; one degree lower if growth may end soon, as that of a cache, or was seen too briefly."""
+    """The severity; one degree lower if growth may end soon, as in a cache, or was seen too briefly."""
     if full_s < SOON_S:
         return "warning" if is_doubtful else "critical"
     return "warning" if full_s < LATER_S and not is_doubtful else "info"
 
 
 def _keeping_lines(machine: Machine, resource: Resource, pid: int | None) -> tuple[Keeping, ...]:
-    """The lines that keep objects in a process: in the training's loop, or in what its workers run.
+    """The lines that keep objects in a process: in the training's loop, or in the code that its workers run.
 
     Files, and batches of workers, are kept by objects, not by graphs or figures.
     """

@@ -360,7 +360,7 @@ class Unexplained(NamedTuple):
 
 
 def faults_in(unclaimed: Unclaimed) -> list[Fault]:
-    """All faults of a loop; only those in its passes if findings show what holds the loop up."""
+    """All faults of a loop; only those in its passes if findings show the cause of the loop's waits."""
     samples, found = unclaimed.evidence.samples.where(phase=PASSES).without_bare_module_calls, list[Fault]()
     rest = Unexplained(unclaimed.evidence, unclaimed.cells, unclaimed.computes, samples, found)
     for faults in IN_PASSES if unclaimed.holds_up else FAULTS:

@@ -337,7 +337,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @property
     def makes_data(self) -> bool:
-        """True if an environment is stepped in it, or a model generates."""
+        """True if an environment is stepped in this stack, or a model generates."""
         return self.maker_depth is not None
 
     @property

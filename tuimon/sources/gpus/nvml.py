@@ -1,4 +1,4 @@
-"""NVIDIA's driver: NVML through nvidia-ml-py (``import pynvml``), its errors explained, and what it can report.
+"""NVIDIA's driver: NVML through nvidia-ml-py (``import pynvml``), its errors explained, and its figures.
 
 Never called: ``nvmlDeviceGetPcieThroughput``, which blocks 20 ms a direction.
 """

@@ -212,7 +212,7 @@ class Gpm:
                 self._values[int(metric.metricId)] = float(metric.value)
 
     def ratios(self) -> dict[str, Any]:  # Any: fields of one record, as others of it
-        """The metrics in %, as 0..1, by the field of ``Gpu``; without what is impossible (above 110 %)."""
+        """The metrics in %, as 0..1, by the field of ``Gpu``; impossible values (above 110 %) are left out."""
         percents = {name: self._values.get(metric, math.inf) for name, metric in self.RATIOS.items()}
         return {name: round(min(percent / 100, 1.0), 4) for name, percent in percents.items() if percent <= 110}
 

@@ -120,7 +120,7 @@ class Lines:
         self._passed_over = 0
 
     def read_records(self) -> list[Record]:
-        """The records of the next few whole lines; none at the end for now. Raises UnreadableLog."""
+        """The records of the next few whole lines; none if there is no whole line yet. Raises UnreadableLog."""
         while chunk := self._read(_BLOCK_BYTES):
             records, skipped = decode_lines(self._whole_lines(chunk))
             self._passed_over += skipped

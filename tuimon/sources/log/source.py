@@ -480,7 +480,7 @@ class LogSource(Source):
 
 
 def read_records(path: str) -> Iterator[Record]:
-    """All records of what a path stands for, as ``LogSource.read_all``. Raises NotALog, on the first record."""
+    """All records of the logs at a path, as ``LogSource.read_all``. Raises NotALog, on the first record."""
     yield from LogSource(choose(path)).read_all()
 
 

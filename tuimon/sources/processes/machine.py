@@ -155,7 +155,7 @@ class MachineSource(Source):
             cpu_limit_cores=round(limit.limit_cores, 3) if limit else None,
             held_cores=round(held, 3) if held is not None else None,
             run_cores=core_list(of_run) if of_run and of_run != own else None,
-            placed=list(self._processes_by_node()) if len(self._nodes) > 1 else [],
+            placed=list(self._placements()) if len(self._nodes) > 1 else [],
             oom_kills=self._oom_kills(groups),
             resources=[*self._tasks(groups), *self._space_use()],
         )
@@ -235,7 +235,7 @@ class MachineSource(Source):
         """The cores that a process's main thread may use, by its affinity and cpuset."""
         return core_numbers(procfs.read_fields(f"{self._root}/proc/{pid}/status").get("Cpus_allowed_list", ""))
 
-    def _processes_by_node(self) -> Iterable[PlacedProcess]:
+    def _placements(self) -> Iterable[PlacedProcess]:
         """The NUMA nodes that training processes run on."""
         for pid in sorted(self._table.trainers())[:HELD]:
             stat = procfs.parse_stat(self._text(f"/proc/{pid}/stat").encode())

@@ -95,7 +95,7 @@ def _installed() -> Iterator[str]:
 
 
 def environment() -> dict[str, str]:
-    """The environment for py-spy: ours, without what changes its messages."""
+    """The environment for py-spy: ours, without variables that change its messages."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("RUST_")}
     env["LC_ALL"] = "C"
     return env

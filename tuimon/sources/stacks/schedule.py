@@ -1,4 +1,4 @@
-"""Decides which process is sampled next, how fast and how long, within a CPU budget, by what py-spy has cost so far.
+"""Decides which process is sampled next, how fast and how long, within a CPU budget, by the cost of py-spy so far.
 
 The first rank is sampled all the time, other ranks and DataLoader workers as the budget allows."""
 
@@ -176,7 +176,7 @@ ProcessKey = tuple[int, int | None]
 
 
 class PlannedWindow(Struct, frozen=True, gc=False):
-    """A window that may begin now, and what it is expected to cost."""
+    """A window that may begin now, with its expected cost."""
 
     key: ProcessKey
     plan: WindowPlan

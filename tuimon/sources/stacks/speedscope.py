@@ -93,7 +93,7 @@ def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
 
 
 def _frame(frame: _Frame) -> RawFrame | None:
-    """The frame; None for the root of each stack, which describes the thread, and for what py-spy read in freed memory.
+    """The frame; None for the root of each stack, which describes the thread, and for one read in freed memory.
 
     The callers of such a frame are right, but neither its line nor its names mean anything.
     """

@@ -1,4 +1,4 @@
-"""A run as it is compared: its report, its steps without warm-up, and estimates for a step with their errors.
+"""A run to compare: its report, its steps without warm-up, and estimates for a step with their errors.
 
 The steps are grouped into batches of about equal time. Neighbouring batches depend on each other, so the estimates of
 one run rest on five long blocks of them, and on the noise from run to run that a single run cannot show; the

@@ -117,7 +117,7 @@ class HtmlPage(NamedTuple):
 def html_page(
     session: Session, findings: Iterable[Finding], log: str = "", changes: Iterable[VerdictChange] = ()
 ) -> HtmlPage:
-    """The report over the whole run with what its page draws."""
+    """The report over the whole run, with the data of its page's charts."""
     report = report_of(session, findings, log, changes)
     return HtmlPage(report, _section(report, session.over("whole")))
 

@@ -162,7 +162,7 @@ class Parts:
 
     @cached_property
     def phases_of(self) -> str:
-        """The rank or training, if there are several."""
+        """The name of the rank or training that the phases belong to, if there are several."""
         return which_training(self.session, of_rank=True)
 
     @cached_property

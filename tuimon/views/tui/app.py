@@ -269,7 +269,7 @@ class TuimonApp(TerminalApp[AppOutcome]):
         self.push_screen(ThreadSheet(message.row, self.monitor.session, self.monitor.closeup))
 
     def action_trace(self) -> None:
-        """Record the next steps of the training whose figures are shown, or show what a log has of the latest trace."""
+        """Record the next steps of the training whose figures are shown, or show the latest trace in a log."""
         from tuimon.views.tui.sheets.trace_sheet import trace_sheet
 
         self.push_screen(trace_sheet(self.monitor.session, runs=self.monitor.is_live))

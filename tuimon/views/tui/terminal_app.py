@@ -120,7 +120,7 @@ class TerminalDriver(LinuxDriver):
         """The terminal is gone."""
 
     class Stale(Message):
-        """The terminal may not show what was drawn."""
+        """The terminal may not show the last frame."""
 
     def __init__(
         self, app: App[object], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None

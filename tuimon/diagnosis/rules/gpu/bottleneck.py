@@ -1,4 +1,4 @@
-"""What sets the pace of a step: launches, for which the GPU waits, or the GPU; and how well the GPU is used."""
+"""Rules about the bottleneck of a step, launches or the GPU's work, and about poor use of the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about the GPUs of a run: idle ones, those far from their cores, their errors, and what slows them down."""
+"""Rules about the GPUs of a run: idle ones, those far from their cores, errors, and slow clocks."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class TorchShare(NamedTuple):
 
     @classmethod
     def on(cls, uuids: Container[str | None], processes: Iterable[ProcessView]) -> TorchShare | None:
-        """The sums over the processes on the GPU with one of these UUIDs; None if one is not known."""
+        """The sums over the processes on GPUs with these UUIDs; None if the bytes of a process are unknown."""
         found = [(own, row) for own in processes for row in own.torch_memory if row.uuid in uuids]
         allocated, reserved = (
             sum_of_all(getattr(row, name) for _, row in found) for name in ("allocated_bytes", "reserved_bytes")
@@ -56,7 +56,7 @@ class TorchShare(NamedTuple):
 
 
 def held_bytes(process: Process) -> Sequence[int]:
-    """What a process holds on its GPU from step to step: weights, gradients, optimizers; empty if one is unknown."""
+    """The bytes that a process holds on its GPU from step to step: weights, gradients, optimizers; else empty."""
     held = [0, 0, 0]
     for each in process.optimizers:
         for part, size_bytes in enumerate((each.parameter_bytes, each.gradient_bytes, each.state_bytes)):

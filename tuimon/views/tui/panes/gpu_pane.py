@@ -145,7 +145,7 @@ def gpu_rows_wanted(state: GpuState, width: int, most: int) -> int:
 
 
 def gpus_lines(state: GpuState, width: int, height: int) -> list[Line]:
-    """Cards, or a table if cards do not fit, or one line with what is missing."""
+    """Cards, or a table if cards do not fit, or one line that names what is missing."""
     if not state.views:
         return [line(("GPU ", "text bold"), (_note(state, width - 4), "dim"))]
     views, below = state.front, [folded_line(state.folded, width)] if state.folded else []
