@@ -347,7 +347,7 @@ INNERMOST: Table = {
     "Python between the modules": (r"torch/nn/modules/module\.py ", "use torch.compile, or fewer and larger modules"),
 }
 _TABLES = (DIFFERENTIATED, THROUGH, BELOW, INNERMOST)
-_OF_ANY_FRAME = (0, 1)  # of these tables
+_ANY_FRAME = (0, 1)  # of these tables
 #: Code of the user's that autograd calls as a hook: whatever it does there, advice on lines does not apply.
 SAVED_HOOKS = (
     "hooks that pack and unpack saved tensors",
@@ -409,15 +409,15 @@ def known_work_at(place: Place | None, *several: Samples, native: NativeUse = _N
     Code that decodes or computes is also in the kernel, which clears fresh memory at first touch. So libraries are
     compared by their shares of the time in user code, unless they only move memory.
     """
-    of_samples, user = most_at(place, several, known_work_in), native.without("kernel")
+    by_samples, user = most_at(place, several, known_work_in), native.without("kernel")
     if (
         place is None
         or not native
-        or (of_samples is not None and of_samples.what in (UNCHANGED, COMPRESSING, AUGMENTING))
+        or (by_samples is not None and by_samples.what in (UNCHANGED, COMPRESSING, AUGMENTING))
     ):
-        return of_samples
+        return by_samples
     ways: list[tuple[NativeUse, tuple[CodeKind, ...]]] = [(user, _UNPACKS)]
-    if of_samples is None:
+    if by_samples is None:
         ways += [(native, ("memory", "kernel")), (user, ("python",)), (user, ("arrays",))]
         if has_small_operations(native):
             # a loop of its function that does not lead to backward, which would make it the training's
@@ -440,7 +440,7 @@ def known_work_at(place: Place | None, *several: Samples, native: NativeUse = _N
             part = " outside the kernel" if use is user and (native.share("kernel") or 0.0) >= LARGE else ""
             callee = callee_at(place, several) if kinds[0] in ("python", "arrays") else None
             return KnownWork(callee or _the(large[0]), f"{faster}: {has} of the CPU time there{part}")
-    return of_samples
+    return by_samples
 
 
 def has_small_operations(native: NativeUse) -> bool:
@@ -512,7 +512,7 @@ def known_work_of(thread: ThreadRow, place: Place | None, samples: Samples) -> K
 def shown_at(known: KnownWork, node: StackNode) -> Place | None:
     """The outermost user's line whose own text shows it, of rows matched with any frame; None if none does."""
     for depth, frame in enumerate(node.frames, 1):
-        rows = [_row(table, *frame.code, frame.text, True) for table in _OF_ANY_FRAME] if frame.user else []
+        rows = [_row(table, *frame.code, frame.text, True) for table in _ANY_FRAME] if frame.user else []
         if any(row is not None and row[1] == known for row in rows):
             return user_place(node.frames[:depth])
     return None

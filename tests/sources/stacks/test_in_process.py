@@ -189,7 +189,7 @@ def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(agent: Fa
             continue
         sampled += 1
         key = (4242, 1)
-        for record in records.of_samples(ended, ended.samples, key, TargetFiles(None), 5.0, in_process=True):
+        for record in records.sampled_records(ended, ended.samples, key, TargetFiles(None), 5.0, in_process=True):
             assert decode(msgspec.json.encode(record)) is not None
     assert sampled > 500
 

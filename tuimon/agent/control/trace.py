@@ -213,7 +213,7 @@ class Tracing(Work):
         return result
 
     def _leave(self) -> None:
-        """See no more boundaries, and guard no profiler."""
+        """Stop following boundaries and guarding the profiler."""
         self._is_over = True
         self._switch_guards(on=False)
         if runtime.emit == self.watch:

@@ -303,7 +303,7 @@ class Slot:
                 self._fail(error, now_s)
 
     def read(self, now_s: float) -> list[Gpu]:
-        """The records of the GPU and its parts; after a failure, records not read yet, then none."""
+        """The new records of the GPU and its parts; none while it fails, but for those made before."""
         self.read_s = now_s
         if self.problem is None or now_s >= self._retry_s:
             try:

@@ -152,7 +152,7 @@ class StackSource(Source):
         self._failures.clear(running.key)
         if running.key[0] in self.sampled.workers and (is_idle := is_idle_worker(samples)) is not None:
             self._rest_until_s = now_s + _RESTS_S if is_idle else now_s
-        return self._records.of_samples(ended, samples, running.key, running.files, now_s)
+        return self._records.sampled_records(ended, samples, running.key, running.files, now_s)
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
         """Windows of training processes that py-spy may not read, sampled by their agents."""
@@ -166,7 +166,7 @@ class StackSource(Source):
             self.table.sampler_cpu_s += ended.cpu_s if ended is not None else 0.0
             if ended is not None and ended.samples is not None:
                 files = self._files(key)
-                yield from self._records.of_samples(ended, ended.samples, key, files, now_s, in_process=True)
+                yield from self._records.sampled_records(ended, ended.samples, key, files, now_s, in_process=True)
 
     def _failed_window(self, ended: pyspy.EndedWindow, key: ProcessKey, now_s: float) -> Iterable[Record]:
         if not is_alive(*key):
@@ -297,7 +297,7 @@ class WindowRecords:
         self._loops = LoopReports(table, self._ids)
         self._parked: dict[ProcessKey, set[int]] = {}  # threads that a record has named as parked
 
-    def of_samples(
+    def sampled_records(
         self,
         ended: EndedWindow,
         samples: WindowSamples,

@@ -69,8 +69,8 @@ def compare(before: Runs, after: Runs, *, anyway: bool = False) -> Comparison:
     for name, runs in (("BEFORE", before), ("AFTER", after)):
         for run in runs:
             _check(run, name)
-    taken = fmean(run.taken for run in after) - fmean(run.taken for run in before)
-    longer = Interval(-max(taken, 0.0), -min(taken, 0.0))  # by which others may have slowed steps; a logarithm
+    slowed = fmean(run.log_slowdown for run in after) - fmean(run.log_slowdown for run in before)
+    longer = Interval(-max(slowed, 0.0), -min(slowed, 0.0))  # by which others may have slowed steps; a logarithm
     rows = _rows(before, after, longer)
     per_sample = any(each.effect == "per sample" for each in differing)
     smaller = (_samples(before[0].facts) or 1) / (_samples(after[0].facts) or 1) if per_sample else 1.0

@@ -124,8 +124,8 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
         return lasting_variance([mean_step_ms(row) for row in self.steady])
 
     @property
-    def taken(self) -> float:
-        """The logarithm of how many times as long its steps are, at most, as they would be without other programs.
+    def log_slowdown(self) -> float:
+        """The logarithm of the factor, at most, by which other programs have lengthened its steps.
 
         A run that waited for a core for a share w of its time took (1 - w) ** -p as long. Programs on one GPU take
         turns: next to one that takes 0.4 of its time a step is at most 1 / 0.6 times as long.
