@@ -108,10 +108,10 @@ def cost_us(step: Step, train: Callable[[], None], *, counted: bool) -> float:
     times = []
     while len(times) < STEPS:
         train()
-        before, began_ns = bool(pace.counting), time.perf_counter_ns()
+        before, began_ns = bool(pace.counting_thread), time.perf_counter_ns()
         step.run()
         spent_ns = time.perf_counter_ns() - began_ns
-        if before == bool(pace.counting) == counted:
+        if before == bool(pace.counting_thread) == counted:
             times.append(spent_ns)
     return sorted(times)[int(QUANTILE * STEPS)] / 1000
 
@@ -137,7 +137,7 @@ def main() -> None:
         plain_us, plain_calls = cost_us(step, train, counted=False), calls(step)
         step.hook()
         counted_us = cost_us(step, train, counted=True)
-        while not pace.counting:
+        while not pace.counting_thread:
             step.run()
         more = calls(step) - plain_calls
         timed_us = cost_us(step, train, counted=False)
