@@ -121,23 +121,27 @@ class FirstVerdict:
         self._name: str | None = ""  # "": no verdict yet
         self._since_s = 0.0
 
-    def measuring_s(self, session: Session, findings: Sequence[Finding]) -> int | None:
-        """Seconds for which steps have been measured while no verdict has held; None once one has."""
-        now_s = session.now_s
-        # when the steps began; without markers, when tuimon began to watch
-        steps_begin_s = session.step_stats[session.trainer()].begin_s
-        begin_s = session.start_s if steps_begin_s is None else steps_begin_s
+    def measuring_s(self, session: Session, findings: Sequence[Finding], found: Sequence[Finding]) -> int | None:
+        """Seconds for which steps have been measured while no verdict has held; None once one has.
+
+        ``found``: at this moment. Those shown, ``findings``, may be led by one that is no longer found.
+        """
+        now_s, own = session.now_s, session.over("recent").focus
+        begin_s = own.stats.begin_s if own.is_marked else own.stacks.begin_s
+        if begin_s is None or math.isinf(begin_s):  # findings before the first step are of harm: shown at once
+            return None
         if self._is_settled or session.exit is not None or any(each.rule in _AT_ONCE for each in findings[:1]):
             return None
         name = findings[0].name if findings else None
-        if name != self._name:
+        if name != self._name or (findings and all(each.name != name for each in found)):
             self._name, self._since_s = name, now_s
         if findings:
             self._is_settled = now_s - self._since_s >= FIRST_HOLD_S
         else:
             self._is_settled = now_s - begin_s >= NOTHING_S
         self._is_settled = self._is_settled or now_s - begin_s >= WINDOW_S
-        return None if self._is_settled or run_state(session).name != "training" else int(now_s - begin_s)
+        is_shown = bool(findings) or run_state(session).name == "training"
+        return int(now_s - begin_s) if is_shown and not self._is_settled else None
 
 
 class _Gain(Struct):
@@ -271,7 +275,7 @@ class Verdicts:
             pid = session.trainer()
             step = session.step_stats[pid].total if pid in session.step_stats else None
             self.findings = self._shown = self._hysteresis.order(found, now_s - session.start_s, step)
-            self.measuring_s = self._first.measuring_s(session, self._shown)
+            self.measuring_s = self._first.measuring_s(session, self._shown, found)
         return self.findings
 
     def judge_run(self) -> list[Finding]:

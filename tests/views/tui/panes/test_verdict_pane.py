@@ -204,17 +204,34 @@ def test_one_that_gives_way_is_never_shown():
     for t in range(1, 16):
         session.add(steps(float(t), STEP))
         found = [SMALL] if t < 4 else [INPUT_BOUND]
-        shown.append(first.measuring_s(session, found))
+        shown.append(first.measuring_s(session, found, found))
     assert shown[:8] == [1, 2, 3, 4, 5, 6, 7, 8] and shown[8:] == [None] * 7
-    assert first.measuring_s(session, [SMALL]) is None  # from now on the hysteresis decides
+    assert first.measuring_s(session, [SMALL], [SMALL]) is None  # from now on the hysteresis decides
+
+
+def test_one_that_is_shown_but_no_longer_found_does_not_hold():
+    first, session, shown = FirstVerdict(), one_process(), []
+    for t in range(1, 13):
+        session.add(steps(float(t), STEP))
+        shown.append(first.measuring_s(session, [SMALL], [SMALL] if t < 4 else [INPUT_BOUND]))
+    assert shown == [*range(1, 13)]
+
+
+def test_a_long_set_up_does_not_replace_the_time_that_a_first_verdict_must_hold():
+    first, session, shown = FirstVerdict(), one_process(), []
+    for t in range(1, 31):
+        session.add(steps(float(t), STEP if t > 20 else {}, count=10 if t > 20 else 0))
+        found = [INPUT_BOUND] if t > 20 else []
+        shown.append(first.measuring_s(session, found, found))
+    assert shown == [None] * 20 + [1, 2, 3, 4, 5] + [None] * 5
 
 
 def test_a_hang_and_the_end_of_a_run_wait_for_nothing():
     session = one_process(steps(1.0, STEP))
-    assert FirstVerdict().measuring_s(session, [HANG]) is None
-    assert FirstVerdict().measuring_s(session, [INPUT_BOUND]) is not None
+    assert FirstVerdict().measuring_s(session, [HANG], [HANG]) is None
+    assert FirstVerdict().measuring_s(session, [INPUT_BOUND], [INPUT_BOUND]) is not None
     session.add(Exit(t=2.0, pid=1, exit_code=0))
-    assert FirstVerdict().measuring_s(session, [INPUT_BOUND]) is None
+    assert FirstVerdict().measuring_s(session, [INPUT_BOUND], [INPUT_BOUND]) is None
 
 
 def test_a_log_of_which_nothing_has_been_read_is_no_run_that_starts():
