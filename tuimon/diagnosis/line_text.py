@@ -16,6 +16,11 @@ from tuimon.text import at, function_text, percent, plain
 from tuimon.threshold import MOST, SMALL
 
 K = TypeVar("K")
+#: The remedy of a model that runs over all of a sequence for each token that it appends.
+KEEP_STATE = (
+    "keep the keys and values of the tokens so far, and run the model on the newest one alone: use_cache=True of"
+    " transformers, past_key_values"
+)
 #: Added to fixes, such as larger batches, that change more than the time of a step.
 CHANGES_TRAINING = "this changes the training: retune the learning rate"
 

@@ -111,6 +111,32 @@ def test_what_is_known_of_a_function_that_takes_much_of_a_pass_is_told(inside, w
     assert ("nothing holds" in told.action) == (what is None) == (told.where[0].file == "train.py")
 
 
+@pytest.mark.parametrize(
+    ("source", "near", "loop", "told"),
+    [
+        ("logits = model(ids)[:, -1]", "", True, True),
+        ("logits = model(ids).logits[:, -1, :]", "", True, True),
+        ("score = model(ids)", "ids = torch.cat((ids, token), dim=1)", True, True),
+        ("score = model(ids)", "logits = logits[:, -1, :] / 0.8", True, True),
+        ("score = model(ids)", "ids = torch.cat((left, right), dim=1)", True, False),
+        ("logits = model(ids)[:, -1]", "", False, False),
+    ],
+)
+def test_a_model_that_runs_over_a_whole_sequence_for_each_token_is_told(source, near, loop, told):
+    drawn = frames(
+        ("draw.py", 8, "main", "tunes = draw(model)", True),
+        ("draw.py", 30, "draw", source, True, *[""] * 2, None, None, (), loop, (), False, int(loop)),
+        ("draw.py", 33, "draw", near, True),
+        first=60,
+    )
+    seen = [stacks(t, ([60, 61, 9, 22], 30), ([60, 62], 2), (BACKWARD, 8)) for t in range(1, 13)]
+    phases = {"data": 1, "forward": 80, "backward": 15, "optimizer": 3, "other": 1}
+    findings = diagnose_run(training(phases, LINES, drawn, *seen, thread(12, 0.99)), [])
+    (found,) = (each for each in findings if each.rule == "compute_bound_cpu")
+    assert ("whole sequences for each token" in found.headline) is told
+    assert not told or (found.where[0].line == 30 and "past_key_values" in found.action)
+
+
 def test_the_line_that_shows_what_is_known_is_named_and_none_that_it_calls():
     told = found(([*FORWARD, 22, 32, 22], 15), (COMPUTES, 25))["compute_bound_cpu"]
     assert (told.where[0].file, told.where[0].line) == ("model.py", 23)

@@ -10,9 +10,9 @@ from itertools import takewhile
 from tuimon.code_origin import function_at, is_library_file
 from tuimon.records import TRAINING_PHASES, Place
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, heaviest_place, hottest_place
-from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode, user_place
+from tuimon.session.stacks.trie import FrameKind, Function, KnownFrame, Stack, StackNode, user_place
 from tuimon.text import code_place
-from tuimon.threshold import LARGE, MIN_SAMPLES, MOST
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, SMALL
 from tuimon.torch_code import collects_garbage, is_loader_code
 
 _DECOMPOSES = re.compile(r"\b(?:linalg\.(?!norm)|cholesky\b|eigh\b|svd\b|logdet|slogdet|MultivariateNormal\()")
@@ -75,11 +75,51 @@ def in_inner_loop(samples: Samples) -> Callable[[StackNode], bool]:
 
     ``samples``: the training thread's.
     """
+    is_inner = inner_loops(samples)
+    return lambda node: (line := node.user_line) is not None and is_inner(line)
+
+
+def inner_loops(samples: Samples) -> Callable[[KnownFrame], bool]:
+    """The same test of a frame."""
     training: dict[Function, int] = {}
     for row in samples.where(phase="backward").rows:
         for frame in row.node.outside_torch:
             training[frame.code] = max(frame.loops, training.get(frame.code, 0))
-    return lambda node: (line := node.user_line) is not None and line.loop and line.loops > training.get(line.code, -1)
+    return lambda frame: frame.loop and frame.loops > training.get(frame.code, -1)
+
+
+#: Lines that keep the model's output for the last position only, or append a token to the sequence that it has read.
+_DRAWS_TOKEN = re.compile(
+    r"(?:\)(?:\.\w+|\[0\])?|logits)\[:, ?-1\b|^\s*(\w+) = torch\.(?:cat|concat|hstack)\(\s*[\[(]\s*\1\b"
+)
+_ATTENDS, _CACHES = re.compile(r"attention"), re.compile(r"/transformers/cache_utils\.py$")
+#: Lines of code around a call of the model that may show what becomes of its output.
+_AROUND_CALL = 12
+
+
+def whole_sequences(samples: Samples) -> HotLine | None:
+    """The line that runs a model over all of a sequence for each token that it appends; the share is of the samples.
+
+    None if there is none. In transformers' ``generate`` no layer has keys and values kept then. ``samples``: the
+    training thread's.
+    """
+    is_inner = inner_loops(samples)
+
+    def is_by_hand(node: StackNode) -> bool:
+        line = (node.before("module") or (None,))[-1]
+        if line is None or not line.user or not node.has("module") or not is_inner(line):
+            return False
+        near = node.trie.lines_near(line.file, line.line, _AROUND_CALL)
+        return any(_DRAWS_TOKEN.search(text) for text in (line.text, *(text for _, text in near)))
+
+    by_library = samples.where(lambda node: node.has("generates") and node.has("library"))
+    attends = by_library.where(lambda node: any(_ATTENDS.search(each.function) for each in node.frames)).total
+    caches = by_library.where(lambda node: any(_CACHES.search(each.file) for each in node.frames)).total
+    if attends >= MIN_SAMPLES / LARGE and caches < SMALL * attends:
+        return hottest_place(((row.node.place, row.count) for row in by_library.rows), samples.total)
+    rows = samples.where(is_by_hand).rows
+    placed = ((user_place(row.node.before("module")), row.count) for row in rows)
+    return hottest_place(placed, samples.total) if rows else None
 
 
 def lines_that_run(samples: Samples) -> list[str]:

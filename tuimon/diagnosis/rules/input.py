@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.evidence.data import HAND_OVER_MS, ONE_THREAD, collating_function
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import whole_sequences
 from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.finding import Finding, Fix, Severity, bounds, new_finding
 from tuimon.diagnosis.known import POLLING, figures
-from tuimon.diagnosis.line_text import CHANGES_TRAINING, WAIT_TIPS, at_hot, idle_part
+from tuimon.diagnosis.line_text import CHANGES_TRAINING, KEEP_STATE, WAIT_TIPS, at_hot, idle_part
 from tuimon.diagnosis.rule import claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.input_facts import MAX_FIELDS, DataFacts, facts_of
@@ -113,7 +114,11 @@ def _starting(f: DataFacts) -> Reason:
 def _policy(f: DataFacts) -> Reason:
     f = f.blaming(f.own, model=_after_the_fetch(f))
     more = f.fix("run the model for more environments or prompts at once: each call costs about the same")
-    return Reason(f, f": the loop runs the model to generate the data{f.in_library}", [more], severity="info")
+    again = whole_sequences(f.samples)
+    keep = f.fix(KEEP_STATE) if again is not None and again.share >= REPORTED else None
+    whole = ", over whole sequences for each token" if keep is not None else ""
+    clause = f": the loop runs the model to generate the data{whole}{f.in_library}"
+    return Reason(f, clause, [keep, None if keep is not None else more], severity="info")
 
 
 @_cause("rollout", when=lambda f: f.evidence.data.rollout is not None and not f.rollout.is_by_policy)

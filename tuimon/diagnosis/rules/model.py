@@ -16,7 +16,14 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import Cell, Cells, step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
-from tuimon.diagnosis.evidence.lines import decomposes, in_inner_loop, lines_that_run, loop_over_data, update_path
+from tuimon.diagnosis.evidence.lines import (
+    decomposes,
+    in_inner_loop,
+    lines_that_run,
+    loop_over_data,
+    update_path,
+    whole_sequences,
+)
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, leading, new_finding
 from tuimon.diagnosis.known import (
@@ -29,7 +36,7 @@ from tuimon.diagnosis.known import (
     known_work_in,
     shown_at,
 )
-from tuimon.diagnosis.line_text import WAIT_TIPS, times_a_step, work_at
+from tuimon.diagnosis.line_text import KEEP_STATE, WAIT_TIPS, times_a_step, work_at
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, advice_on_warnings
 from tuimon.diagnosis.rules.compute import lower_is_faster
@@ -453,6 +460,15 @@ def one_function(rest: Unexplained) -> Iterator[Fault]:
         yield Fault(f"{percent(hot.share * forward)} in {line}", Fix(action), hot.place)
 
 
+def sequences_again(rest: Unexplained) -> Iterator[Fault]:
+    """A model that draws tokens without what it has computed for those before."""
+    again, forward = whole_sequences(rest.evidence.samples.in_steps), rest.evidence.phases.share_of("forward")
+    share = rest.computes["forward"] * min(1.0, again.share / (forward or 1.0)) if again is not None else 0.0
+    if again is not None and is_sure(rest.evidence, share):
+        what = f"{percent(share)} in a model that runs over whole sequences for each token that it appends"
+        yield Fault(what, Fix(KEEP_STATE), again.place)
+
+
 def products_in_update(rest: Unexplained) -> Iterator[Fault]:
     """An optimizer that multiplies matrices, such as Muon or Shampoo, for most of the step."""
     share, hot = rest.computes["optimizer"], rest.evidence.hottest_in("optimizer")
@@ -551,6 +567,7 @@ def beside_the_passes(rest: Unexplained) -> Iterator[Fault]:
 IN_PASSES: tuple[Callable[[Unexplained], Iterator[Fault]], ...] = (
     known_work,
     below_python,
+    sequences_again,
     one_function,
     products_in_update,
 )

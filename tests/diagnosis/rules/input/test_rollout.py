@@ -45,6 +45,8 @@ LOOP = frames(
     (f"{PACKAGES}/stable_baselines3/sac/sac.py", 258, "train"),
     (f"{PACKAGES}/stable_baselines3/sac/sac.py", 276, "train"),
     (f"{PACKAGES}/stable_baselines3/sac/sac.py", 277, "train"),
+    (f"{PACKAGES}/transformers/integrations/sdpa_attention.py", 182, "sdpa_attention_forward"),
+    (f"{PACKAGES}/transformers/cache_utils.py", 120, "update"),  # 40
 )
 TRAINING = (([5, 4], 20), ([6, 7], 20), ([8, 9], 5))
 ENVIRONMENT = ([0, 1, 2], 60)
@@ -186,6 +188,16 @@ def test_what_the_model_generates_before_backward_is_data_and_after_it_is_side_w
     assert before["input_bound"].severity == "info"  # generating is the training's own work
     assert before["input_bound"].estimated_speedup is None
     assert "input_bound" not in after and "side_work" in after
+
+
+@pytest.mark.parametrize(("caches", "whole"), [(0, True), (20, False)])
+def test_generation_in_which_no_layer_keeps_keys_and_values_is_told(caches, whole):
+    kept = [([10, 11, 4, 40], caches)] * bool(caches)
+    bound = found(([10, 11, 4], 20), ([10, 11, 4, 39], 60), *kept)["input_bound"]
+    assert bound.action.startswith(
+        "keep the keys and values of the tokens so far" if whole else "run the model for more"
+    )
+    assert ("over whole sequences for each token" in bound.headline) is whole
 
 
 def test_other_things_have_steps_too_and_evaluation_is_none():
