@@ -142,5 +142,5 @@ class NativeUse(Counter[tuple[str, str]]):
         return {library: count / found.total() for library, count in found.most_common() if count}
 
     def share(self, *kinds: CodeKind) -> float | None:
-        """The share (0..1) of all libraries of these kinds; None without samples."""
+        """The share (0..1) of all libraries of these kinds; None if there are no samples."""
         return sum(share for name, share in self.by_library().items() if kind_of(name) in kinds) if self else None

@@ -137,7 +137,7 @@ _TELLING = (
 
 
 def telling_lines(file: str) -> re.Pattern[str] | None:
-    """The lines of a file that identify its functions: ``result = hook(self, args, result)``; None without such."""
+    """The lines of a file that identify its functions: ``result = hook(self, args, result)``; None if none do."""
     return next((line for name, line in _TELLING if file.endswith(name)), None)
 
 

@@ -128,7 +128,7 @@ def hide_frame(error: BaseException) -> None:
 
 
 def variable(name: "str") -> "Optional[str]":
-    """The value of an environment variable, read in C; None without it."""
+    """The value of an environment variable, read in C; None if it is not set."""
     encoded: "Any" = getattr(os.environ, "_data", None)
     if type(encoded) is not dict:  # the program has put something else in the place of ``os.environ``
         return os.environ.get(name)

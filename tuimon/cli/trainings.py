@@ -28,8 +28,8 @@ class ListedProcess(NamedTuple):
     gpus: list[str]  # UUIDs, as the process itself reports
     cpu_ratio: float | None
     age_s: float | None  # since it was started
-    steps_per_s: float | None  # None without markers
-    has_stepped: bool | None  # None without markers
+    steps_per_s: float | None  # None if there are no markers
+    has_stepped: bool | None  # None if there are no markers
     markers: bool
     folder: str | None  # its working directory
     run: str | None

@@ -89,7 +89,7 @@ class Fix(NamedTuple):
 
     @property
     def least(self) -> float | None:
-        """The least that the fix gains; None without an estimate."""
+        """The least that the fix gains; None if there is no estimate."""
         is_known = self.gain is not None and (self.estimated_speedup is not None or self.gain.high <= 1.0)
         return self.gain.low if self.gain is not None and is_known else None
 
@@ -105,7 +105,7 @@ class Fix(NamedTuple):
 
     @property
     def low(self) -> float | None:
-        """The lower end as the report has it: None without an estimate."""
+        """The lower end as the report has it: None if there is no estimate."""
         return self.least if self.estimated_speedup is not None else None
 
     @property

@@ -348,7 +348,7 @@ INNERMOST: Table = {
 }
 _TABLES = (DIFFERENTIATED, THROUGH, BELOW, INNERMOST)
 _ANY_FRAME = (0, 1)  # of these tables
-#: Code of the user's that autograd calls as a hook: whatever it does there, advice on lines does not apply.
+#: User code that autograd calls as a hook: whatever it does there, advice on lines does not apply.
 SAVED_HOOKS = (
     "hooks that pack and unpack saved tensors",
     "leave out saved_tensors_hooks(){} if there is memory for all activations, or pack only large tensors: forward"

@@ -28,8 +28,8 @@ _OWN = {
     *(signal.SIGWINCH, signal.SIGURG, signal.SIGPIPE, signal.SIGXFSZ),
     *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS),
 }
-#: All others would end tuimon, and are the training's. Schedulers send USR1 or USR2 ahead of the time limit, so that a
-#: training saves itself: Slurm with control groups to the step's own task alone, which is tuimon.
+#: All others would end tuimon, and are meant for the training. Schedulers send USR1 or USR2 ahead of the time limit, so
+#: that a training saves itself; Slurm with control groups sends them to the step's own task alone, which is tuimon.
 PASSED_ON: frozenset[int] = frozenset(signal.valid_signals() - _OWN)
 
 

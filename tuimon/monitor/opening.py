@@ -134,7 +134,7 @@ def open_log(
 
 
 def log_writer_of(options: Options, job: Job) -> LogWriter | None:
-    """The new, empty log that the options name; None without one. Raises LogError if it cannot be written."""
+    """The new, empty log that the options name; None if there is none. Raises LogError if it cannot be written."""
     if not options.log:
         return None
     from tuimon.sources.log.writer import LogWriter

@@ -90,7 +90,7 @@ def user_ids(pid: int) -> list[int]:
 
 
 def nvidia_driver(root: str = "/") -> str | None:
-    """Version of NVIDIA's kernel module, such as ``550.54.15``; None without one, or if a container hides it."""
+    """Version of NVIDIA's kernel module, such as ``550.54.15``; None if there is none, or if a container hides it."""
     found = re.search(r"Module .*?(\d+(?:\.\d+)+)", read_text(os.path.join(root, "proc/driver/nvidia/version")))
     return found[1] if found is not None else None
 

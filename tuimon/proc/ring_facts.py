@@ -149,7 +149,7 @@ def _known(meta: Mapping[str, object], types: Mapping[str, Any]) -> dict[str, An
 
 
 def read_ring_facts(pid: int, start_ticks: int) -> RingFacts | None:
-    """The facts of a live process; None without a ring, all unknown while the process is writing them."""
+    """The facts of a live process; None if there is no ring, all unknown while the process is writing them."""
     try:
         reader = RingReader(files.ring_path(pid))
     except (OSError, RingError, ValueError):

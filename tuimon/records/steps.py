@@ -148,7 +148,7 @@ class LoaderFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     batch_size: Count | None = None  # None: no automatic batching, or a batch sampler without a fixed size
     pin_memory: bool = False  # False as well if torch ignores it, as there is no GPU
     persistent: bool = False  # True if workers stay for the next epoch
-    context: str | None = None  # "fork", "spawn", "forkserver"; None without workers
+    context: str | None = None  # "fork", "spawn", "forkserver"; None if there are no workers
     in_order: bool | None = None  # True if a batch waits for those requested before it; None before torch 2.6
     item: Place | None = None  # the dataset's method that makes items: __getitem__, __getitems__ or __iter__
     collate: Place | None = None  # the collate_fn, which makes a batch of items

@@ -299,7 +299,7 @@ class GpuTimeStats:
         device.add_window(record)
 
     def over(self, span: Span, now_s: float) -> GpuTimeRow | None:
-        """The steps on the GPU on which most were timed; None without timed steps.
+        """The steps on the GPU on which most were timed; None if no step was timed.
 
         A span of the last seconds covers at least the last few steps. One of the whole run leaves out the first window,
         which may be warm-up, if enough other windows remain.

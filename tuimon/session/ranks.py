@@ -194,7 +194,7 @@ class RankRow(Struct, frozen=True):
     restarts: int
     steps: int  # since it began
     behind: int  # steps behind the first
-    step_ms: float | None = None  # None without markers, which its shares do not need
+    step_ms: float | None = None  # None if there are no markers, which its shares do not need
     phases: Mapping[str, float] = {}  # their shares of the step
     error: float = 0.0  # how far off these shares may be if they rest on samples alone
     waits: Mapping[str, float] = {}  # ~ ``wait_ratio`` by phase, as far as it is known

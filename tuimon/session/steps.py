@@ -78,7 +78,7 @@ class StepStretch(NamedTuple):
 
     @property
     def per_second(self) -> float | None:
-        """Steps a second of wall time; None without steps. A step may have begun long before its window."""
+        """Steps a second of wall time; None if there are no steps. A step may have begun long before its window."""
         span_s = max(self.span_s, self.total_ns / 1e9)
         return self.steps / span_s if self.steps and span_s > 0 else None
 
@@ -246,7 +246,7 @@ class Totals(NamedTuple):
         return sum(bucket_length_ns(bucket) * steps for bucket, steps in self.histogram.items()) / 1e9
 
     def quantile_ms(self, q: float) -> float | None:
-        """The q-quantile (0..1) of step lengths in ms, within 0.5 %; None without steps."""
+        """The q-quantile (0..1) of step lengths in ms, within 0.5 %; None if there are no steps."""
         total, seen = self.timed, 0
         for bucket, steps in sorted(self.histogram.items()):
             seen += steps

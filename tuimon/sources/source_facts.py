@@ -98,7 +98,7 @@ class FileFacts:
         return min(found, key=lambda each: each.head.last - each.head.first).block if found else None
 
     def in_one_loop(self, line: int, other: int) -> bool | None:
-        """True if a ``for`` or ``while`` statement, its head included, holds both lines; None without the source."""
+        """True if a ``for`` or ``while`` statement, its head included, holds both lines; None if that is unknown."""
         return any(_block(loop).holds(line, other) for loop in self._loops) if self._is_known else None
 
     def loops(self, line: int) -> int:
@@ -194,7 +194,7 @@ class ProcessCode:
     ) -> None:
         """``files``: those of the process that names them (None: ours). ``facts``: shared by several processes.
 
-        ``programs``: the installed packages that are what runs, whose code is the user's.
+        ``programs``: the installed packages that form the program, whose code counts as the user's.
         """
         self.files = files or TargetFiles(None)
         self._facts = facts or SourceFacts()

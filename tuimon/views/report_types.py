@@ -228,7 +228,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def gpu_names(self) -> str | None:
-        """``2 × H100``: the GPUs' names with the number of each; None without GPUs."""
+        """``2 × H100``: the GPUs' names with the number of each; None if there are no GPUs."""
         counts = Counter(self.gpus)
         return ", ".join(f"{number} × {name}" if number > 1 else name for name, number in counts.items()) or None
 

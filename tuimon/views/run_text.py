@@ -358,7 +358,7 @@ _KINDS = {"product": "matrix products", "convolution": "convolutions", "recurren
 
 
 def traced_gpu_idle(trace: TraceTaken) -> float | None:
-    """Share of the time of all GPUs in which they did nothing; None without GPUs."""
+    """Share of the time of all GPUs in which they did nothing; None if there are no GPUs."""
     return 1 - trace.gpu_busy_ns / trace.gpu_span_ns if trace.gpu_span_ns and trace.gpu_busy_ns is not None else None
 
 
@@ -419,7 +419,7 @@ UNKNOWN = "unknown"
 
 
 def idle_text(phase: Phase, to: str = "–") -> str | None:
-    """The GPU's idle time in a phase, ``6.1–25.4 ms`` or ``unknown``; None without a span on the GPU's clock."""
+    """The GPU's idle time in a phase, ``6.1–25.4 ms`` or ``unknown``; None if it has no span on the GPU's clock."""
     low_ms, high_ms, span_ms = phase.gpu_idle_ms_low, phase.gpu_idle_ms_high, phase.gpu_ms_per_step
     if low_ms is None or high_ms is None or not span_ms:
         return None

@@ -339,7 +339,7 @@ def guards(module: Any, give_way: Callable[[], None]) -> List[Rebound]:
 
 
 def stream_event(torch: Any) -> Any:
-    """An event recorded on the current stream, to be queried for when it is done; None without a GPU in use."""
+    """An event recorded on the current stream, to be queried for when it is done; None if no GPU is in use."""
     if not _uses_gpu(torch) or torch.cuda.is_current_stream_capturing():
         return None
     event = torch.cuda.Event()

@@ -208,7 +208,7 @@ def allow_tracers() -> None:
 def _allow_tracers() -> None:
     global is_restricted
     if is_restricted is None:
-        is_restricted = variable("TUIMON_RUN") is not None and attempt(ptrace_scope) == 1  # None without Yama
+        is_restricted = variable("TUIMON_RUN") is not None and attempt(ptrace_scope) == 1  # None if there is no Yama
     tracer = _tracer() if is_restricted else None
     if tracer is None:
         return

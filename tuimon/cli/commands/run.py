@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def misplaced_option(words: Sequence[str], ours: Collection[str], with_value: Collection[str]) -> str | None:
-    """The message on a tuimon option after the script, which gets it; None without one, or if the script has it."""
+    """The message on a tuimon option after the script, which gets it; None if there is none, or the script has it."""
     at = next((i for i, word in enumerate(words) if word == "-m" or word.endswith(_SCRIPTS)), 0)
     program = list(words[: at + (2 if words[at] == "-m" else 1)])
     given = (word.partition("=")[0] for word in words[len(program) :])

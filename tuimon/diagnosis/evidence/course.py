@@ -217,7 +217,7 @@ class CourseEvidence(Struct, frozen=True, dict=True):
     def place(self, grown: Grown) -> Place | None:
         """The line at which a step spends more time than before, in the phase that has grown most.
 
-        None without samples of both levels.
+        None unless both levels have samples.
         """
         sampled, phase = self._own.stacks, grown.phase
         early, late = (sampled.over(level.span).without_imports.where(phase=phase).lines() for level in grown)
@@ -264,7 +264,7 @@ def is_longer(before: Sequence[float], now: Sequence[float], n: int = 4) -> bool
 
 
 def jump_in(series: Sequence[float]) -> int | None:
-    """The index of the window at which a series jumps and stays higher; None without such a jump.
+    """The index of the window at which a series jumps and stays higher; None if there is no such jump.
 
     For 20 or more windows of about 100 ms, then 60 of about 200 ms, it is the first of the 60.
     """

@@ -110,7 +110,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def loader(self) -> LoaderRow | None:
-        """The DataLoader whose batches train; None without a DataLoader or without markers.
+        """The DataLoader whose batches train; None if there is no DataLoader, or no markers.
 
         One that was read only during set-up, as for statistics, has no fetches in the span.
         """
@@ -439,7 +439,7 @@ class Rollout(NamedTuple):
 
 
 def rollout_shares(main: Samples) -> Rollout | None:
-    """The shares of a rollout in the training thread's data phase; None without a rollout, or with few samples.
+    """The shares of a rollout in the training thread's data phase; None if there is no rollout, or too few samples.
 
     A function that leads to the environment, and not to the update, is part of the rollout with all that it calls; its
     own time is the policy's. So is all time of a function that calls the model, as it draws an action from the output.
@@ -467,7 +467,7 @@ def rollout_shares(main: Samples) -> Rollout | None:
 
 
 def rollout_parts(main: Samples) -> tuple[float, float] | None:
-    """The shares of a step, 0..1, that the environment and the policy of a rollout take; None without a rollout."""
+    """The shares of a step, 0..1, that the environment and the policy of a rollout take; None if there is none."""
     rollout = rollout_shares(main)
     if rollout is None:
         return None

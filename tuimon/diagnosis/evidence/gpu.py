@@ -191,7 +191,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @property
     def utilisation(self) -> float | None:
-        """The utilisation of the least used GPU; None without counters."""
+        """The utilisation of the least used GPU; None if there are no counters."""
         return self.counted[0][1].util_ratio if self.counted else None
 
     @cached_property
@@ -219,7 +219,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def steps(self) -> GpuSteps | None:
-        """The steps on the GPU's clock; None without GPU times of enough steps.
+        """The steps on the GPU's clock; None if too few steps have GPU times.
 
         Events bound the GPU's idle time in each phase; while the training thread waits for it, the GPU is not idle.
         NVML's utilisation bounds the idle time of the whole step. Unless the two contradict each other, the certain

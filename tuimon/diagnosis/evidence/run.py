@@ -248,7 +248,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def cores(self) -> int | None:
-        """The number of cores that the run may use; None without a header."""
+        """The number of cores that the run may use; None if there is no header."""
         return self.table.cores
 
     @cached_property

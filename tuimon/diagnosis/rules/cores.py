@@ -73,7 +73,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
 
 
 def _without_thread(evidence: Evidence, waits: float) -> tuple[Fix, tuple[Place, ...]] | None:
-    """How the busiest Python thread beside the training can do with less of a core, and its line; None without one.
+    """How the busiest Python thread next to the training can use less of a core, and its line; None if there is none.
 
     At most the training saves its ``waits`` for a core. Threads that make its items are needed.
     """

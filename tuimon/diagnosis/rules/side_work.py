@@ -290,7 +290,7 @@ def _headline(work: _Work) -> str:
 
 
 def _side_function(samples: Samples, update: _Update) -> HotLine | None:
-    """The user's function with most side work, at its line before torch is entered; None without samples.
+    """The user's function with most side work, at its line before torch is entered; None if there are no samples.
 
     If a library's loop runs below the line, as in ``trainer.train()``, only the time in the library's function that is
     named with the line counts.

@@ -156,7 +156,7 @@ class Trie:
         #: The lines of code that make each setting.
         self.setting_lines: dict[Setting, list[Place]] = {what: [] for what in get_args(Setting)}
         self.keeping: dict[Kept, list[Place]] = {}  # lines that keep one more thing each step, by its kind
-        self.programs: set[str] = set()  # installed packages whose code counts as the user's: they are what runs
+        self.programs: set[str] = set()  # installed packages that form the program: their code counts as the user's
         self._frames: dict[int, KnownFrame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
         self._root = StackNode(0, -1, None, UNKNOWN_FRAME, frozenset(), "rest", self)
@@ -428,7 +428,7 @@ def is_environment_step(caller: KnownFrame, frame: KnownFrame) -> bool:
 
 
 def down_to_user(stack: Stack) -> Stack:
-    """The frames from the root to the innermost of the user's."""
+    """The frames from the root to the innermost user frame."""
     return stack[: next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].user), 0)]
 
 

@@ -84,7 +84,7 @@ class OutputTail:
 
 
 def last_traceback_line(output: bytes) -> str | None:
-    """The line with the exception of the last traceback in ``output``; None without one."""
+    """The line with the exception of the last traceback in ``output``; None if there is none."""
     lines = output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     begins = [number for number, line in enumerate(lines) if TRACEBACK in line]
     if not begins:

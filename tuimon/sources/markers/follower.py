@@ -376,7 +376,7 @@ class StepRate(NamedTuple):
 
 
 def steps_of(pid: int) -> StepRate | None:
-    """The steps of a live process; None without a ring."""
+    """The steps of a live process; None if there is no ring."""
     try:
         reader = RingReader(ring_path(pid))
     except (OSError, RingError, ValueError):

@@ -259,5 +259,5 @@ def _middle(group: list[tuple[int, int]]) -> tuple[int, int]:
 
 
 def quantile(ordered: list[int], q: float) -> int | None:
-    """The q-quantile (0..1) of sorted values by the nearest rank; None without values."""
+    """The q-quantile (0..1) of sorted values by the nearest rank; None if there are no values."""
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None

@@ -64,7 +64,7 @@ class ControlGroups:
                 yield ResourceUse(controller, max(0, int(used) - cache), int(limit))
 
     def tightest_cpu(self) -> GroupCpu | None:
-        """The group with the lowest limit; None without one."""
+        """The group with the lowest limit; None if there is none."""
         groups: list[GroupCpu] = []
         for folder, is_old in self._folders("cpu"):
             names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_old else ("cpu.max",)

@@ -58,7 +58,7 @@ class AppOutcome(NamedTuple):
 
 
 def closing_line(monitor: Monitor) -> str | None:
-    """The closing line about a training that was launched here and has not ended; None without one."""
+    """The closing line about a training that was launched here and has not ended; None if there is none."""
     if monitor.launched is None or monitor.ended:
         return None
     pid = monitor.launched.pid
@@ -422,7 +422,7 @@ def is_terminal_lost(app: TuimonApp) -> bool:
 
 
 def editor_command(environ: Mapping[str, str], file: str, line: int) -> list[str] | None:
-    """The command that opens a line in ``VISUAL``, ``EDITOR`` or else a usual editor; None without an editor."""
+    """The command that opens a line in ``VISUAL``, ``EDITOR`` or else a usual editor; None if there is no editor."""
     named = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "")
     editor = named or [name for name in _USUAL if shutil.which(name, path=environ.get("PATH"))][:1]
     if not editor:
