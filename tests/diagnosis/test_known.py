@@ -207,6 +207,10 @@ weighted draws that sum the weights each time
   + i = torch.multinomial(self.weights, 1)
   + i = random.choices(ids, weights=w) | python/random.py choices
   - i = np.random.choice(n, size=64)
+a tree of priorities, walked node by node
+  + self._propagate(parent, change)
+  + return self._retrieve(left, s)
+  - rows = self.tree.retrieve(s)
 random draws in Python, one by one
   + other = np.random.randint(self.n_items)
   + j = rng.integers(0, len(self.x))

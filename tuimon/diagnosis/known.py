@@ -191,6 +191,10 @@ BELOW: Table = {
         r"^ .*(?:\.choice\(.*\bp=|\bmultinomial\()|/random\.py choices ",
         "draw many at once, or keep the cumulative sums (np.searchsorted), in a tree if weights change",
     ),
+    "a tree of priorities, walked node by node": (
+        r"^ .*\b(?:_propagate|_retrieve|_reduce_helper|find_prefixsum_idx)\(",
+        "keep it in one array and walk all rows of a batch level by level (NumPy), or draw with the cumulative sums",
+    ),
     "random draws in Python, one by one": (
         r"n[\d.]+/random\.py |^ .*\b(?:random|rng|generator)\.(?:(?:rand|random|randn)\(\)|choice\([a-z_.]+\)"
         r"|(?:randint|integers)\((?!.*size)[^,()]*(?:\([^()]*\))?(?:,[^,]*)?\)|(?:uniform|normal)\([-\d., ]*\))"
@@ -380,6 +384,7 @@ BY_LIBRARY: dict[str, str] = {
     "JSON parsers": "parse with orjson, or once, before the training, and keep arrays: np.save(), Arrow, a memory map",
     "SQLite": "index the columns that it selects by (CREATE INDEX), ask for a batch at once, or read the table into"
     " arrays once",
+    "polars": "filter once, before the loop, for all keys: partition_by(as_dict=True), and keep arrays (to_numpy())",
     "tokenizers": "tokenize texts once, before the training, in batches",
     "parser": BELOW["parsing text or objects again"][1],
     "python": "vectorise it",

@@ -273,7 +273,7 @@ def _saturated_workers(f: DataFacts) -> Reason:
     if f.wait == "lock":  # more workers would wait for it as well; without it all make batches at once, not in turn
         fix = f.fix(f.cheaper_text, "items", 1.0 / workers.number)
         return Reason(f, f": {f.workers_are} {do}{f.in_library}", [fix], keeps_order=workers.waiting)
-    fixes = [f.with_workers(more), f.cheaper()]
+    fixes = [f.with_workers(more), f.smaller_batches(), f.cheaper()]
     return Reason(f, f": {f.workers_are} {do}{f.in_library}", fixes, keeps_order=workers.waiting)
 
 
@@ -281,7 +281,7 @@ def _saturated_workers(f: DataFacts) -> Reason:
 def _busy_workers(f: DataFacts) -> Reason:
     f = f.blaming_workers()
     fix = f.cheaper(f": all {f.evidence.cores} cores are busy, so more workers would need more cores")
-    return Reason(f, f": {f.workers_are} {f.busy} busy{f.in_library}", [fix])
+    return Reason(f, f": {f.workers_are} {f.busy} busy{f.in_library}", [f.smaller_batches(), fix], keeps_order=True)
 
 
 @_cause(None, when=lambda f: f.workers.gone)

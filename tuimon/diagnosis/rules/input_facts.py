@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, cells_of
-from tuimon.diagnosis.evidence.data import DataProcesses, Rollout, Workers, is_loaders_own
+from tuimon.diagnosis.evidence.data import DataProcesses, Rollout, Workers, collate_share, is_loaders_own
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.finding import Change, EditName, Fix
@@ -114,9 +114,11 @@ class DataFacts(Struct, frozen=True, dict=True):
         return self.fix(text, "items", part=Interval.around(part)) if part >= MOST else None
 
     def smaller_batches(self) -> Fix | None:
-        """The fix of returning less from the dataset, if torch's own collate mostly moves memory: samples are large."""
+        """The fix of returning less from the dataset, if torch's own collate takes long, as samples are large."""
         batches, native = self.loader and self.loader.batches, self.workers.native or self.native
-        if self.workers.hot_in_collate or not batches or (native.share("memory", "kernel") or 0.0) < MOST:
+        collates = collate_share(self.loader, [self.workers.samples]) or 0.0
+        moves = native.share("memory", "kernel") or 0.0
+        if self.workers.hot_in_collate or not batches or collates < LARGE or moves < MOST:
             return None
         size = size_text(batches.total_bytes / batches.count)
         return self.fix(

@@ -46,7 +46,8 @@ MIN_RISE = Threshold(
 )
 _MIB = 1 << 20
 _LOOK = (
-    "look for what grows with every step: lists of losses or outputs (detach(), .item()), caches, logs;"
+    "look for what grows with every step: lists of losses or outputs (detach(), .item()), caches, logs,"
+    " itertools.cycle(), which keeps all batches;"
     " tuimon run --memory lists the lines that keep tensors"
 )
 #: The advice on a line that keeps something.
@@ -122,8 +123,8 @@ _KINDS: dict[Resource, _Kind] = {
         r"Too many open files|received 0 items of ancdata",
         "it reached its limit of open files",
         "close files after use: with open(...) as file. Each tensor kept from a worker's batch holds a file open:"
-        " keep copies"
-        " (.clone()), or torch.multiprocessing.set_sharing_strategy('file_system')",
+        " keep copies (.clone()), no batches (itertools.cycle() keeps all of them), or call"
+        " torch.multiprocessing.set_sharing_strategy('file_system')",
         unit="open file",
         left=" open files left",
     ),
