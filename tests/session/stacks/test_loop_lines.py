@@ -69,6 +69,7 @@ def test_a_metric_before_backward_is_side_work_unless_one_may_train_on_it(line, 
 
 
 TWO_MODELS = [*LOOP, (51, "module"), (52, "backward"), (54, "update")]
+TWO_PASSES = [*LOOP[:3], (49, "module"), (49, "backward"), (51, "update")]
 NO_MODULES = [(44, "fetch"), (47, "backward"), (49, "update")]
 ONLY_UPDATES = [(49, "update")]
 
@@ -95,6 +96,10 @@ ONLY_UPDATES = [(49, "update")]
         (TWO_MODELS, 51, "module", 1, "forward", False, False),
         (TWO_MODELS, 53, None, 1, "other", True, False),
         (TWO_MODELS, 55, None, 1, "other", True, False),
+        # a second pass on the line of its backward, as sharpness-aware minimization has it
+        (TWO_PASSES, 48, None, 1, "other", False, False),
+        (TWO_PASSES, 49, "module", 1, "forward", False, False),
+        (TWO_PASSES, 50, None, 1, "other", True, False),
         # without a fetch only what is before the update is measured
         (LOOP[1:], 45, None, 1, "data", False, False),
         (LOOP[1:], 48, None, 1, "other", True, False),
@@ -197,12 +202,12 @@ def called(
     return [(first + n, [*outer, *each]) for n, each in enumerate(inner)]
 
 
-@pytest.mark.parametrize(("backward", "excluded"), [(20, True), (70, False)])
+@pytest.mark.parametrize(("backward", "excluded"), [(20, False), (70, True)])
 def test_one_sample_of_backward_on_an_earlier_line_than_all_others_is_torn(backward: int, excluded: bool) -> None:
-    """Between two lines of backward and update the markers would measure all, and the forward pass be none of it."""
-    loop: list[tuple[int, str | None]] = [(29, "module"), (29, "backward"), (32, "update")]
+    """From the fetch to the first of them markers measure the forward pass; samples would divide a second one."""
+    loop: list[tuple[int, str | None]] = [(27, "fetch"), (29, "module"), (29, "backward"), (32, "update")]
     rest, torn = called([(70, "main")], loop, backward), called([(70, "main")], [(28, "backward")], 1)
-    forward, *_ = classified((stack, count) for count, stack in [*rest, *torn])
+    _, forward, *_ = classified((stack, count) for count, stack in [*rest, *torn])
     assert (forward.phase, forward.excluded) == ("forward", excluded)
 
 

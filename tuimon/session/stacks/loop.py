@@ -409,6 +409,8 @@ class Loop:
         beside = {at[depth]: kind for at, kind in self._ending.items() if [*at[:depth]] == outer and len(at) > depth}
         before = max((at for at in beside if at < line), default=None)
         after = min((at for at in beside if at > line), default=None)
+        if before is not None and beside.get(line) == "backward" and place.position not in self._fetching:
+            return None  # a second pass: ``cost(model(x), y).backward()``
         if before is not None and after is not None:
             return "other" if (beside[before], beside[after]) == ("backward", "optimizer") else None
         if not self._fetches or before == after:
