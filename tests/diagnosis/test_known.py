@@ -21,6 +21,25 @@ parametrized weights, recomputed at each use
 hooks of modules
   + y = model(x) | site/torch/nn/modules/module.py inner result = hook(self, args, result) | stats[name] = output.std()
   - y = model(x) | site/torch/nn/modules/module.py _call_impl return forward_call(*args) | y = x.exp()
+masks of pruned weights
+  + y = model(x) | site/torch/nn/modules/module.py inner a = hook(self, args) | site/torch/nn/utils/prune.py __call__
+  - y = model(x) | site/torch/nn/utils/rnn.py pad_packed_sequence
+fake quantization and its observers
+  + y = model(x) | site/torch/nn/modules/module.py inner r = hook(r) | site/torch/ao/quantization/observer.py f
+  + y = model(x) | site/torch/ao/quantization/fake_quantize.py forward
+  - y = model(x) | site/torch/ao/quantization/stubs.py forward
+the normalization of a graph
+  + x = conv(x, edges) | site/torch_geometric/nn/conv/gcn_conv.py gcn_norm | site/torch_geometric/utils/loop.py add_self
+  - x = conv(x, edges) | site/torch_geometric/nn/conv/gcn_conv.py forward
+masks, grids and windows made anew
+  + mask = generate_square_subsequent_mask(n) | site/torch/nn/modules/transformer.py _square_subsequent_mask
+  + mask = torch.triu(torch.ones(n, n), diagonal=1).bool()
+  + ys, xs = torch.meshgrid(torch.arange(h), torch.arange(w), indexing='ij')
+  - mask = torch.tril(scores)
+  - y = model(x, torch.triu(torch.ones(n, n))) | site/torch/nn/modules/transformer.py forward
+layers made in the loop
+  + x = nn.Linear(64, 64)(x) | site/torch/nn/modules/linear.py __init__ | site/torch/nn/init.py kaiming_uniform_
+  - x = self.linear(x) | site/torch/nn/modules/linear.py forward
 attention that returns its weights
   + y = a(x) | site/torch/nn/functional.py multi_head_attention_forward attn_output_weights = softmax(s)
   - y = a(x) | site/torch/nn/functional.py multi_head_attention_forward
@@ -53,6 +72,31 @@ Jacobians
 products of three or more tensors
   + y = torch.einsum("bi,bj,ir->br", a, b, u) | site/torch/functional.py einsum
   - y = torch.einsum("bij,bjk->bik", a, b) | site/torch/functional.py einsum
+the exact trace of a Jacobian
+  + total = total + torch.autograd.grad(dx[:, i].sum(), x, create_graph=True)[0][:, i]
+  + div += grad(f[:, k].sum(), y, create_graph=True)[0].contiguous()[:, k].contiguous()
+  - v = torch.autograd.grad(dx, x, noise, create_graph=True)[0] * noise
+  - du = torch.autograd.grad(u.sum(), x, create_graph=True)[0][:, i]
+low-rank updates added to whole weights
+  + weight = self.base.weight + self.scale * (self.b @ self.a)
+  + return F.linear(x, self.weight + self.lora_B @ self.lora_A * self.scaling, self.bias)
+  + delta = self.lora_B.weight @ self.lora_A.weight
+  - return self.base(x) + (x @ self.lora_A.T) @ self.lora_B.T * self.scale
+  - y = F.linear(x, self.weight) + noise
+experts that compute on all tokens
+  + out = out + gate * expert(x)
+  + ys = torch.stack([e(x) for e in self.experts], dim=1)
+  - out.index_add_(0, rows, expert(x[rows]) * w[rows, None])
+  - ys = torch.cat([head(x) for head in self.heads])
+  - y = self.experts_norm(x)
+convolutions of one sample each
+  + outs.append(F.conv2d(x[i : i + 1], kernels[i], padding=self.size // 2))
+  + y = F.conv1d(x[b].unsqueeze(0), weight[b], padding=1)
+  + return torch.stack([F.conv1d(x[n][None], weight[n])[0] for n in range(len(x))])
+  - y = F.conv2d(x[i], self.kernel)
+blurs with a square window
+  + mu1 = F.conv2d(img1, window, padding=5, groups=channel)
+  - y = F.conv2d(x, self.weight, groups=4)
 derivatives computed row by row
   + j = jacobian(f, x) | site/torch/autograd/functional.py jacobian
   - j = jacrev(f)(x) | site/torch/_functorch/eager_transforms.py wrapper_fn
@@ -79,7 +123,9 @@ figures of processes
 penalties on all weights, by autograd
   + return sum((p ** 2).sum() for p in model.parameters())
   + l1 = sum(w.abs().sum() for n, w in m.named_parameters())
+  + loss = loss + (self.fisher[n] * (p - self.old[n]) ** 2).sum()
   - total = sum(p.grad.norm() ** 2 for p in model.parameters())
+  - y = self.importance[n] * (x - y).abs()
   - y = (x ** 2).sum()
 transforms of PyTorch Geometric, at each access
   + near = hops.nonzero() | site/torch_geometric/transforms/base_transform.py __call__

@@ -60,7 +60,8 @@ DIFFERENTIATED: Table = {
         " for each x[:, t] backward fills a gradient as large as x",
     ),
     "penalties on all weights, by autograd": (
-        r"^ (?!.*\.grad\b).*(?:\*\* ?2|\b(?:square|pow|norm|abs)\().*\bfor \w+(?:, ?\w+)? in \S*parameters\(\)",
+        r"^ (?!.*\.grad\b).*(?:\*\* ?2|\b(?:square|pow|norm|abs)\().*\bfor \w+(?:, ?\w+)? in \S*parameters\(\)"
+        r"|^ .*\b(?:fisher|omega|importance)\w*\[\w+\] \* \(.* - .*(?:\*\* ?2|\bpow\(|\bsquare\()",
         "for squares, set weight_decay of the optimizer; or add the penalty's own gradient with torch._foreach_add_()",
     ),
     "cosine similarities": (
@@ -70,6 +71,28 @@ DIFFERENTIATED: Table = {
     "derivatives of which one column is kept": (
         r"^ .*\bgrad\(.*\)\[0\]\[(?::|\.\.\.), ?-?\d",
         "call autograd.grad() once for each output, and take all columns from its result",
+    ),
+    "the exact trace of a Jacobian": (
+        r"^ .*\bgrad\(.*\[(?::|\.\.\.), ?([a-z]\w*)\].*\)\[0\](?:\.contiguous\(\))?\[(?::|\.\.\.), ?\1\]",
+        "estimate it by a single derivative with random signs v (Hutchinson): (grad(y, x, v)[0] * v).sum(1); or compute"
+        " all rows at once, with torch.func.vmap()",
+    ),
+    "low-rank updates added to whole weights": (
+        r"^ .*(?:\blora_?[bB]\w*(?:\.\w+)? @ [\w.]*lora_?[aA]|\bweight\b.* \+ .*\w*[bB](?:\.\w+)? @ [\w.]*[aA]\b)",
+        "multiply the input by the two small matrices: base(x) + (x @ a.T) @ b.T * scale makes nothing of the size"
+        " of the weights, and no gradient of it",
+    ),
+    "experts that compute on all tokens": (
+        r"^ .*(?:\bexperts?(?:\[\w+\])?|\b(\w+))\((?:x|inputs?|hidden_states)\)(?(1) for \1 in [\w.]*experts\b)",
+        "if only the top few gates count, give each expert its own tokens: out.index_add_(0, rows, expert(x[rows]))",
+    ),
+    "convolutions of one sample each": (
+        r"^ .*\bconv\dd\(\s*\w+\[(\w+)\b[^\]]*\][^,]*, *[\w.]+\[\1\b",
+        "convolve all at once, the samples as groups: F.conv2d(x.view(1, b * c, h, w), w.flatten(0, 1), groups=b)",
+    ),
+    "blurs with a square window": (
+        r"^ .*\bconv2d\([^,]+, [\w.]*(?:window|gauss|blur)\w*,.*\bgroups",
+        "blur along rows and then along columns: a Gaussian window is the product of two short ones",
     ),
     "products of three or more tensors": (
         r"^ .*\beinsum\(\s*['\"][^'\"]*,[^'\"]*,",
@@ -81,6 +104,20 @@ THROUGH: Table = {
     "transforms of PyTorch Geometric, at each access": (
         r"-packages/torch_geometric/transforms/",
         "pass those that make the same each time as pre_transform=, or apply them once, before the loop",
+    ),
+    "masks of pruned weights": (
+        r"torch/nn/utils/prune\.py ",
+        "prune every hundred steps, and make weights plain again (prune.remove()): multiply them by their masks after"
+        " each update, under no_grad()",
+    ),
+    "fake quantization and its observers": (
+        r"torch/(?:ao/)?quantization/(?:observer|fake_quantize)\.py ",
+        "turn it on for the last epochs only, and model.apply(disable_observer) once the ranges have settled; observe"
+        " with MovingAverageMinMaxObserver: HistogramObserver is for calibration after training",
+    ),
+    "the normalization of a graph": (
+        r"-packages/torch_geometric/nn/conv/\w+\.py (?:gcn_norm|__norm__) ",
+        "keep it if the graph stays the same: GCNConv(cached=True), or GCNNorm() once and normalize=False",
     ),
     "hooks of modules": (
         r"torch/nn/modules/module\.py \S+ .*\bhook\(",
@@ -127,6 +164,15 @@ BELOW: Table = {
     UNCHANGED: (
         r"[ .]get_(?:added_)?vocab[ (]|/transformers/configuration_utils\.py |/inspect\.py |-packages/omegaconf/",
         "build it once, before the loop, and keep it: vocabularies, signatures, values of a configuration",
+    ),
+    "masks, grids and windows made anew": (
+        r"/transformer\.py \w*square_subsequent_mask "
+        r"|^ .*\b(?:tri[ul]\(\s*torch\.(?:ones|full)|meshgrid\(|create_window\()",
+        "build them once and keep them (register_buffer()): those of a part are slices of the whole",
+    ),
+    "layers made in the loop": (
+        r"torch/nn/(?:init\.py|modules/\w+\.py (?:__init__|reset_parameters)) ",
+        "make them once, in __init__(): no optimizer trains layers that forward makes",
     ),
     "figures of processes": (
         r"-packages/psutil/|^ .*(?:['\"]/proc/|\bgetrusage\()",
