@@ -28,8 +28,9 @@ fake quantization and its observers
   + y = model(x) | site/torch/nn/modules/module.py inner r = hook(r) | site/torch/ao/quantization/observer.py f
   + y = model(x) | site/torch/ao/quantization/fake_quantize.py forward
   - y = model(x) | site/torch/ao/quantization/stubs.py forward
-the normalization of a graph
+loops and degrees of a graph's nodes
   + x = conv(x, edges) | site/torch_geometric/nn/conv/gcn_conv.py gcn_norm | site/torch_geometric/utils/loop.py add_self
+  + x = conv(x, edges) | site/torch_geometric/utils/loop.py add_remaining_self_loops
   - x = conv(x, edges) | site/torch_geometric/nn/conv/gcn_conv.py forward
 masks, grids and windows made anew
   + mask = generate_square_subsequent_mask(n) | site/torch/nn/modules/transformer.py _square_subsequent_mask

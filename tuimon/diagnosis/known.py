@@ -115,9 +115,10 @@ THROUGH: Table = {
         "turn it on for the last epochs only, and model.apply(disable_observer) once the ranges have settled; observe"
         " with MovingAverageMinMaxObserver: HistogramObserver is for calibration after training",
     ),
-    "the normalization of a graph": (
-        r"-packages/torch_geometric/nn/conv/\w+\.py (?:gcn_norm|__norm__) ",
-        "keep it if the graph stays the same: GCNConv(cached=True), or GCNNorm() once and normalize=False",
+    "loops and degrees of a graph's nodes": (
+        r"-packages/torch_geometric/(?:nn/conv/\w+\.py (?:gcn_norm|__norm__) |utils/(?:loop|degree|undirected)\.py )",
+        "find them once if the graph stays the same: GCNConv(cached=True); or AddSelfLoops() and GCNNorm() before the"
+        " training, and layers without add_self_loops and normalize",
     ),
     "hooks of modules": (
         r"torch/nn/modules/module\.py \S+ .*\bhook\(",

@@ -112,6 +112,8 @@ LIBRARIES = (
         r"/keras/src/backend/torch/trainer\.py$",
         {
             _SAVES: "save less often: save_freq of ModelCheckpoint",
+            # starts a thread in each call of fit()
+            "_async_dispatch": "call model.fit() for many batches at once, or model.train_on_batch() for each",
             _CONVERTS: "give model.fit() batches of tensors, from a DataLoader or PyDataset: Keras converts all others",
             _ANY: "pass model.compile() fewer metrics, and model.fit() fewer callbacks",
         },

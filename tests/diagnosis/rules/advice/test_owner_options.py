@@ -78,6 +78,7 @@ def test_a_librarys_work_that_no_option_is_known_of_is_its_callbacks():
     action = LibraryOptions().less_of(Place(file, 9, "convert_to_tensor"))  # which is no logging
     assert action == "nice itself calls convert_to_tensor() core.py:9 in each step: larger batches need it less often"
     assert "DataLoader" in keras.less_of(Place(file, 9, "convert_to_tensor"))
+    assert "train_on_batch()" in keras.less_of(Place("callback_list.py", 3, "_async_dispatch"))
 
 
 @pytest.mark.parametrize(
