@@ -117,8 +117,10 @@ class DataFacts(Struct, frozen=True, dict=True):
         """The fix of returning less from the dataset, if torch's own collate takes long, as samples are large."""
         batches, native = self.loader and self.loader.batches, self.workers.native or self.native
         collates = collate_share(self.loader, [self.workers.samples]) or 0.0
-        moves = native.share("memory", "kernel") or 0.0
-        if self.workers.hot_in_collate or not batches or collates < LARGE or moves < MOST:
+        moves = native.share("memory", "kernel") or 0.0  # of many small fields, collate is Python
+        if self.workers.hot_in_collate or not batches or min(collates, moves) < LARGE:
+            return None
+        if moves < (native.share("python") or 0.0):
             return None
         size = size_text(batches.total_bytes / batches.count)
         return self.fix(

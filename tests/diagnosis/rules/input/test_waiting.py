@@ -158,13 +158,20 @@ LESS = "return less from the dataset: only"
 
 
 @pytest.mark.parametrize(
-    ("items", "kernel", "first"),
-    [(400, 90, LESS), (700, 90, LESS), (400, 10, "make augment()"), (900, 90, "make augment()")],
+    ("items", "kernel", "library", "first"),
+    [
+        (400, 90, "torch", LESS),
+        (700, 90, "torch", LESS),
+        (700, 40, "NumPy", LESS),
+        (400, 10, "torch", "make augment()"),
+        (900, 90, "torch", "make augment()"),
+        (700, 40, "interpreter", "make augment()"),
+    ],
 )
-def test_of_large_samples_that_torch_joins_less_is_to_be_returned(items, kernel, first):
+def test_of_large_samples_that_torch_joins_less_is_to_be_returned(items, kernel, library, first):
     """Torch's collate takes long for them, as their memory is new; a dataset that reads files has none of that."""
     measured = {"batches": MeasuredBatches(2, 96 << 20, 8, 2, tensors=4)}
-    code = native(12, (201, ("kernel", "", kernel), ("torch", "", 100 - kernel)), pid=201)
+    code = native(12, (201, ("kernel", "", kernel), (library, "", 100 - kernel)), pid=201)
     made = loader(1, (10, items, 990 - items, 10), counts=measured)
     found, *_ = run(STARVED, made, *workers(1, 0.99, ([0, 1], 40), ([0, 6], 60)), code)
     assert found.cause == ("slow_collate" if items == 400 else "workers_saturated") and found.action.startswith(first)
