@@ -18,9 +18,6 @@ Severity = Literal["critical", "warning", "info", "benign"]
 Figure = float | int | str | None  # of the evidence
 #: The ends of a fix's gain are at most this factor apart: our choice; anything less certain is not an estimate.
 WIDEST_RANGE = 2.0
-#: A fix may save this many times the time that it removes, because caches stay warm and cores are free meanwhile:
-#: measured in tests/scenarios and tests/explain_pairs, in most at most 1.1.
-SAVED_AT_MOST = 1.1
 WARNING_GAIN = Threshold(
     1.05,
     "least gain of the fix (step time before / after) for a finding to be a warning",
@@ -37,7 +34,7 @@ SEVERITY_ORDER: dict[Severity, int] = {severity: place for place, severity in en
 
 EditName = Literal[
     "items", "fetch", "workers", "starts", "in_order", "side_work", "evaluation", "optimizer",
-    "collections", "gil", "communication", "model", "compiling", "cost", "late_rank",
+    "collections", "gil", "communication", "model", "compiling", "cost",
 ]  # fmt: skip
 
 
@@ -227,18 +224,14 @@ def graded(finding: Finding) -> Finding:
 
 
 def within_share(finding: Finding) -> Finding:
-    """The finding with no fix that gains more than its share of the step is worth: 1 / (1 - share), Amdahl's law.
-
-    The upper end may be a little higher, as the rest of the step may get shorter.
-    """
+    """The finding with no fix that gains more than its share of the step is worth: 1 / (1 - share), Amdahl's law."""
     if finding.share_of_step is None:
         return finding
     most, fixes = _bound(finding.share_of_step), list(finding.fixes)
     for n, fix in enumerate(fixes):
         if fix.gain is not None:
             likely = min(fix.estimated_speedup, most) if fix.estimated_speedup is not None else None
-            open_ended = math.isinf(fix.gain.high)
-            high = math.inf if open_ended else min(fix.gain.high, with_relief(most))
+            high = math.inf if math.isinf(fix.gain.high) else min(fix.gain.high, most)  # an open end stays open
             fixes[n] = fix._replace(estimated_speedup=likely, gain=Interval(min(fix.gain.low, most), high))
     return replace(finding, fixes=tuple(fixes))
 
@@ -285,11 +278,6 @@ def _severity_of(gain: float) -> Severity:
 
 def _bound(share: float) -> float:
     return 1.0 / max(1e-9, 1.0 - share)
-
-
-def with_relief(gain: float) -> float:
-    """The gain if a fix saves ``SAVED_AT_MOST`` times as much of the step."""
-    return _bound(SAVED_AT_MOST * (1.0 - 1.0 / gain))
 
 
 # -- as JSON, whose field names are a contract

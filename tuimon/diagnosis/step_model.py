@@ -15,15 +15,15 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.data import HAND_OVER_MS
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, EditName, Fix, with_relief
+from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, EditName, Fix
 from tuimon.interval import WHOLE, Interval
 from tuimon.session.stacks.activity import WAITS
 from tuimon.threshold import TINY, Threshold
 
-SAVED_AT_LEAST = Threshold(
-    0.75,
-    "least part of the time of a line, or of side work, that a fix saves",
-    "measured in tests/scenarios and tests/explain_pairs for shares of a tenth and more: 0.77 to 1.29",
+HALF = Threshold(
+    0.5,
+    "least part of the time of a line, or of side work, that a fix removes",
+    "our choice: as if it took half; a line that is made cheaper or called less often seldom costs nothing",
 )
 TAKES_ERROR = Threshold(
     0.15,
@@ -54,17 +54,16 @@ class ModelStep(Struct, frozen=True):
     evaluation_ms: float = 0.0  # the step's part of the evaluation between steps; no batches are made in this time
 
 
-#: How the least effect of a fix is estimated: it removes most of the work, or all of it, or it slows down the rest.
-Least = Literal["most", "all", "slower"]
+#: How the least effect of a fix is estimated: it removes half of the work, or all of it, or it slows down the rest.
+Least = Literal["half", "all", "slower"]
 
 
 class Edit(NamedTuple):
     """A kind of change; ``of`` takes a step and the part (0..1) of the work that is left, or a new number."""
 
     of: Callable[[ModelStep, float], ModelStep]
-    least: Least = "most"
+    least: Least = "half"
     is_of_step: bool = False  # its part is one of the whole step, not of the training thread's own work
-    frees: bool = True  # what goes as a whole leaves caches and cores to the rest of the step
 
 
 def _items(step: ModelStep, left: float) -> ModelStep:
@@ -98,8 +97,8 @@ EDITS: dict[EditName, Edit] = {
     "items": Edit(_items),
     "fetch": Edit(_fetch),
     "workers": Edit(lambda step, n: replace(step, workers=int(n), **({} if n else _WITHOUT_WORKERS)), "slower"),
-    "starts": Edit(lambda step, left: replace(step, starts_ms=step.starts_ms * left), "slower", frees=False),
-    "in_order": Edit(lambda step, _: replace(step, held_ms=0.0), "slower", frees=False),
+    "starts": Edit(lambda step, left: replace(step, starts_ms=step.starts_ms * left), "slower"),
+    "in_order": Edit(lambda step, _: replace(step, held_ms=0.0), "slower"),
     "side_work": Edit(_own),
     "evaluation": Edit(lambda step, left: replace(step, evaluation_ms=step.evaluation_ms * left)),
     "optimizer": Edit(_own),
@@ -108,8 +107,7 @@ EDITS: dict[EditName, Edit] = {
     "communication": Edit(_own),
     "model": Edit(_own),
     "compiling": Edit(_own),
-    "cost": Edit(_own, "all", frees=False),
-    "late_rank": Edit(_own, "all"),
+    "cost": Edit(_own, "all"),
 }
 
 
@@ -155,11 +153,11 @@ class StepModel(NamedTuple):
 
         None if the speedup is unknown; from 1 to 1 if nothing is gained.
 
-        - A removal saves at least three quarters of the likely work (replacements seldom cost nothing) or all of the
-          certain work, whichever is less: removing 40 % +- 8 % gains at least 1.43 times, by 30 %, and 40 % +- 24 %
-          gains 1.19 times, by 16 %. At best it saves a tenth more than the work (``SAVED_AT_MOST``).
+        - A removal saves at best all of the work. At least it saves half of the likely work (replacements seldom cost
+          nothing) or all of the certain work, whichever is less: removing 40 % +- 8 % gains at least 1.25 times, by
+          half of 40 %, and 40 % +- 24 % gains 1.19 times, by 16 %.
         - The ends are at most ``WIDEST_RANGE`` apart; a wider range is cut to the part around the middle, but
-          never begins above what is certain. Removing 75 % gains 2.8 to 5.7 times.
+          never begins above what is certain. Removing 75 % gains 2 to 4 times.
         - A removal of more than ``OPEN_SHARE`` of the step has no upper end: removing 90 % gains at least 5 times.
         """
         if part.high <= 0.0:
@@ -171,8 +169,8 @@ class StepModel(NamedTuple):
             return Interval(1.0, 1.0)
         certain = min(middle, max(1.0, gain(self._crowded(change), change, max(0.0, part.low))))
         low, least = certain, EDITS[change.edit].least
-        if least == "most" and change.to == 0.0:
-            low = min(certain, gain(self.likely, change._replace(to=1.0 - SAVED_AT_LEAST), part.middle))
+        if least == "half" and change.to == 0.0:
+            low = min(certain, gain(self.likely, change._replace(to=HALF), part.middle))
         elif least == "slower":
             low = max(1.0, min(low, middle / (1.0 + SLOWDOWN_OF_REST * (1.0 - 1.0 / middle))))
         most = max(middle, min(gain(self.possible or self.likely, change, part.high), self._bound))
@@ -184,8 +182,6 @@ class StepModel(NamedTuple):
             removed = self.claimed.high * (1.0 - change.to)
         if max(removed, 1.0 - 1.0 / most) >= OPEN_SHARE:
             return Interval(max(low, min(certain, middle / WIDEST_RANGE)), math.inf)
-        if change.to == 0.0 and EDITS[change.edit].frees:
-            most = with_relief(most)
         high = min(most, math.sqrt(WIDEST_RANGE) * middle)
         low = max(low, min(certain, high / WIDEST_RANGE))
         return Interval(low, min(high, WIDEST_RANGE * low))
@@ -274,7 +270,7 @@ def step_ms(step: ModelStep) -> float:
 
 
 def _speed(step: ModelStep, threads: float, others: float, power: float = 1.0) -> float:
-    """The speed of a number of threads beside a mean number of others, relative to a core for each.
+    """The speed of a number of threads next to a mean number of others, relative to a core for each.
 
     Threads of a pool wait for each other, so the pool runs only while all of them have a core: the share of the time in
     which one has a core, to the ``power`` of their number.
@@ -316,12 +312,10 @@ def without(
     return model.fix(action, Change(edit, to), part, changes_training)
 
 
-def without_cost(
-    evidence: Evidence, action: str, share: Interval, *, edit: EditName = "cost", changes_training: bool = False
-) -> Fix:
+def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
     """The fix that saves this share of each step, wherever it lies: time of the GPU, or of other ranks."""
     step = ModelStep(own_ms=1.0, evaluation_ms=_evaluation_ratio(evidence))
-    fix = StepModel(step, step, 1.0).fix(action, Change(edit, 0.0), share, changes_training)
+    fix = StepModel(step, step, 1.0).fix(action, Change("cost", 0.0), share, changes_training)
     return fix._replace(change=None)
 
 
@@ -409,7 +403,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelS
     if running is None:  # on a core that others leave free
         running = min(1.0, evidence.machine.free_cores)
     on_core_ms = running * mean_ms - fetches * fetching_ms
-    own_threads, used = 1.0, evidence.cpu_ratio  # the process's threads at work beside the training thread
+    own_threads, used = 1.0, evidence.cpu_ratio  # the process's threads at work, without the training thread
     if training.cpu_ratio is not None and used is not None and on_core_ms > 0:
         beside_ms = max(0.0, used - training.cpu_ratio) * mean_ms
         own_threads = min(float(evidence.cores), 1.0 + beside_ms / on_core_ms)

@@ -185,6 +185,16 @@ def test_severity_follows_the_gain_and_the_first_finding_gains_most(report: Repo
 
 
 @of_each_log
+def test_the_best_fix_gains_no_more_than_the_share_of_the_step_is_worth(report: Report) -> None:
+    for finding in report.findings:
+        share = finding.share_of_step
+        for gain in (
+            getattr(finding.fixes[0], end) for end in ("low", "estimated_speedup", "high") if share is not None
+        ):
+            assert gain is None or gain * (1.0 - share) <= 1.0 + ROUNDED
+
+
+@of_each_log
 def test_fixes_are_ranges_whose_best_is_that_of_the_finding(report: Report) -> None:
     for finding in report.findings:
         assert finding.fixes or not finding.action

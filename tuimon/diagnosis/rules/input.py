@@ -22,7 +22,7 @@ from tuimon.diagnosis.rule import claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.input_facts import MAX_FIELDS, DataFacts, facts_of
 from tuimon.diagnosis.rules.side_work import sleep_that_paces
-from tuimon.diagnosis.step_model import EDITS, StepModel
+from tuimon.diagnosis.step_model import HALF, StepModel
 from tuimon.interval import Interval
 from tuimon.session.stacks.samples import Samples
 from tuimon.text import ms_text, percent
@@ -184,7 +184,7 @@ def _slow_sender(f: DataFacts) -> Reason:
 def _sender(f: DataFacts) -> Reason:
     # a manager's process runs no user code
     f = f.blaming(f.data_processes.making.hottest() or f.own, model=_after_the_fetch(f))
-    more = ", or make the data in more processes" if f.evidence.machine.free_cores >= MOST else ""
+    more = ", or make the data in more processes" if f.evidence.machine.free_cores >= HALF else ""
     return Reason(f, f": another process makes it{f.in_library}", [f.cheaper(more)])
 
 
@@ -372,14 +372,6 @@ def _keeping_workers(f: DataFacts) -> list[Fix]:
     return fixes
 
 
-def _worth(fix: Fix) -> float:
-    """The least that a fix gains, by which fixes are ordered: new code counts as if it saved half of the work."""
-    least, likely = fix.least or 1.0, fix.estimated_speedup
-    if likely is None or fix.change is None or EDITS[fix.change.edit].least == "slower":
-        return least
-    return min(least, 2.0 * likely / (likely + 1.0))
-
-
 def input_bound(evidence: Evidence) -> Finding | None:
     """The step waits for data."""
     data = evidence.phases.row("data")
@@ -397,7 +389,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if facts.known is not None and facts.known.what == POLLING:  # more workers poll as well
         found.sort(key=lambda fix: facts.cheaper_text not in fix.action)
     elif not keeps_order:  # of those that gain the same, to a reader, the cause's first stays first
-        found.sort(key=lambda fix: -round(_worth(fix), 1))
+        found.sort(key=lambda fix: -round(fix.least or 1.0, 1))
     best, *others = found
     waits = f"{percent(claim.share)} of each step waits"
     if claim.on_gpu is not None:

@@ -17,7 +17,7 @@ from tuimon.diagnosis.known import known_page_reads, known_work_at
 from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, callee_at, in_library, wait_of, work_at
 from tuimon.diagnosis.rule import Claim
 from tuimon.diagnosis.rules.advice import options
-from tuimon.diagnosis.step_model import StepModel, measured_model
+from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
 from tuimon.interval import WHOLE, Interval
 from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow
@@ -232,13 +232,13 @@ class DataFacts(Struct, frozen=True, dict=True):
         """The smallest higher number of workers that gains as much as any; None if others hold the cores they need."""
         has, pool, step = self.workers.number, self.evidence.data.pool, self.model.likely
         cores = self.evidence.cores
-        if self.is_held_up and step.batch_running >= MOST:
+        if self.is_held_up and step.batch_running >= HALF:
             return None
         # a quarter of the cores is left to the main, autograd and pinning threads: our choice
         most = max(MAX_WORKERS_RATIO * has if has else MAX_FIRST_WORKERS, cores - cores // 4)
         # with this many workers all cores are busy; more would take turns
         most = min(most, max(1, math.ceil(cores / max(step.batch_running, 1.0 / MAX_FIRST_WORKERS))))
-        if pool is not None and pool.cores >= MOST:
+        if pool is not None and pool.cores >= HALF:
             most = min(most, int((cores - step.own_running) / pool.cores))
         enough = math.ceil(step.fetches * step.batch_ms / step.own_ms) if step.own_ms > 0 else most
         numbers = ((has + 1, 2 * has) if has else (cores - 1, cores)) + (enough, most)

@@ -43,7 +43,7 @@ from tuimon.diagnosis.rules.compute import lower_is_faster
 from tuimon.diagnosis.rules.cores import threads_set_at
 from tuimon.diagnosis.rules.interpreter import python_in_model
 from tuimon.diagnosis.rules.side_work import wait_in_pass
-from tuimon.diagnosis.step_model import SAVED_AT_LEAST, without, without_cost
+from tuimon.diagnosis.step_model import HALF, without, without_cost
 from tuimon.interval import Interval
 from tuimon.native_code import ALLOCATOR, CodeKind, NativeUse
 from tuimon.records import MODEL, PASSES, Place
@@ -331,7 +331,7 @@ def _finding(
     """The finding about work that takes this share of the step; ``is_known``: whether its gain is known."""
     fix = Fix(action)
     if is_known and evidence.gpu.steps is not None:
-        fix = without_cost(evidence, action, Interval(SAVED_AT_LEAST * share, share))
+        fix = without_cost(evidence, action, Interval(HALF * share, share))
     elif is_known:
         fix = without(evidence, "model", action, Interval.around(share))
     return new_finding(

@@ -304,7 +304,7 @@ def _late_process(evidence: Evidence, late: LateRank) -> tuple[str, Fix, HotLine
         place = work_at(hot, update_path(rank.samples)) if rank is not None and hot is not None else late.phase
         advice = _LESS_WORK.get(late.phase, "compare its batches and its machine with the others'")
         action = f"rank {row.rank} is {by}late in {place}: {advice}"
-    fix = without_cost(evidence, action, Interval.around(saved, late.error), edit="late_rank")
+    fix = without_cost(evidence, action, Interval.around(saved, late.error))
     return clause + in_library(hot), fix, hot
 
 

@@ -32,7 +32,7 @@ LOOP = (([*FORWARD, 53], 30), ([*FORWARD, 52], 10), (BACKWARD, 45))
 def test_a_function_that_holds_the_gil_is_named_with_its_gain():
     findings = found(*LOOP, held=[("match", 12)])
     finding = findings["compute_bound_cpu"]
-    assert (finding.cause, finding.severity, finding.where[0].line) == ("python", "critical", 30)
+    assert (finding.cause, finding.severity, finding.where[0].line) == ("python", "warning", 30)
     assert finding.share_of_step == pytest.approx(0.85 * 30 / 85)
     assert finding.estimated_speedup == pytest.approx(1 / 0.7)
     assert len(finding.fixes) == 1

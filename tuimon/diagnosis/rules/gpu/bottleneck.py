@@ -13,7 +13,7 @@ from tuimon.diagnosis.rule import Unclaimed
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
 from tuimon.diagnosis.rules.compute import fused_fix
 from tuimon.diagnosis.rules.model import needless_work
-from tuimon.diagnosis.step_model import TAKES_ERROR, without_cost, without_if_sure
+from tuimon.diagnosis.step_model import HALF, TAKES_ERROR, without_cost, without_if_sure
 from tuimon.interval import Interval
 from tuimon.records import MODEL, Gpu, TraceTaken
 from tuimon.session.gpus import GpuMeans
@@ -358,7 +358,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     off = {"torch.set_float32_matmul_precision('high')": not process.tf32, _CUDNN_TF32: process.cudnn_tf32 is False}
     if not any(off.values()) or any(used and "float32" not in used for used in types):
         return None  # its products use tensor cores: there are next to none
-    gone = Interval(products.low / 2 - gpu.idle.high, products.high)
+    gone = Interval(products.low * HALF - gpu.idle.high, products.high)
     if not gpu.is_bottleneck and evidence.gpu.waits is not None:
         gone = gone.up_to(step_cells(evidence).where(doing={"sync", "copy"}).interval.high)
     if gone.high < REPORTED or (evidence.gpu.awaits_idle_causes and not gpu.is_bottleneck):

@@ -13,7 +13,7 @@ from tuimon.diagnosis.finding import Finding, Fix, bounds, calls_per_step, new_f
 from tuimon.diagnosis.line_text import idle_part
 from tuimon.diagnosis.needs import SAMPLES
 from tuimon.diagnosis.rules.advice import options
-from tuimon.diagnosis.step_model import without_cost
+from tuimon.diagnosis.step_model import HALF, without_cost
 from tuimon.interval import Interval
 from tuimon.records import STEP_PHASES, LineCalls, Place
 from tuimon.session.stacks.samples import HotLine
@@ -274,9 +274,9 @@ def _fixes(evidence: Evidence, lost: Interval, place: str, *, is_pinned: bool) -
     how = options(evidence).pin
     if evidence.data.loader is None and not options(evidence).loop:
         how = "tensor.pin_memory() once, on the tensor that batches are cut from,"
-    alone = Interval(lost.low / 2, lost.high * (1.0 - PINNED_TAKES_LEAST))
+    alone = Interval(lost.low * (1.0 - HALF), lost.high * (1.0 - PINNED_TAKES_LEAST))
     return (
-        without_cost(evidence, f"use {how} and {ahead}", _hidden(lost, 0.5)),
+        without_cost(evidence, f"use {how} and {ahead}", _hidden(lost, HALF)),
         without_cost(evidence, f"use {how} and non_blocking=True", alone),
         Fix("send small types (uint8) and convert them on the GPU: a quarter of float32's bytes"),
     )
