@@ -184,7 +184,8 @@ is_collective = frame_test(
     (
         r"torch/distributed/(?!optim|fsdp/_|checkpoint)\w+\.py$",
         r"all_reduce\w*|monitored_barrier|barrier|broadcast\w*|all_gather\w*|all_to_all\w*|reduce_scatter\w*|reduce"
-        r"|gather\w*|scatter\w*|wait|wait_tensor|recv\w*|send\w*|irecv|isend|batch_isend_irecv|wrapper",
+        r"|gather\w*|scatter\w*|wait|wait_tensor|recv\w*|send\w*|irecv|isend|batch_isend_irecv|wrapper"
+        r"|\w*new_(?:process_)?group\w*|_store_based_barrier",
     ),
     # torch's own wrappers, which wait in C: DistributedDataParallel's, whose buffers come from rank 0 before each
     # forward pass, fully_shard's, for parameters and gradients, and a pipeline's, for the stage before or after

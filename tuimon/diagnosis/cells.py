@@ -478,7 +478,7 @@ def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
     threads = others.where(works)
     processes, pool = evidence.data.data_processes, evidence.data.pool
     uses_more = processes.number * (processes.cpu_ratio or 0.0) > (pool.cpu_ratio if pool is not None else 0.0)
-    if uses_more or (wait.doing == "message" and processes.number):
+    if evidence.data.pickling_share < MOST and (uses_more or (wait.doing == "message" and processes.number)):
         made = min(1.0, processes.part / awaited)
         making = _of_samples(_part(wait, made, "batch", "process"), processes.making, _doing_of_maker)
         return [*making, _part(wait, 1.0 - made, "message", "process")]

@@ -50,12 +50,13 @@ CALL = Frame(f"{TORCH}/_ops.py", 1279, "__call__")
         ((Frame(f"{LIB}/socket.py", 294, "accept"),), "idle"),
         ((MAIN, WAIT), "thread"),
         ((user("with self.slots:"), WAIT), "lock"),  # a semaphore is written in Python
-        ((MAIN, Frame(f"{LIB}/site-packages/filelock/_core/_acquire.py", 177, "_acquire_until")), "lock"),
+        ((MAIN, Frame(f"{LIB}/site-packages/filelock/_core/_acquire.py", 177, "_poll_until_acquired")), "lock"),
         ((MAIN, Frame(f"{LIB}/site-packages/filelock/_core/_lock.py", 90, "is_locked")), "python"),
         ((MAIN, Frame(f"{LIB}/concurrent/futures/_base.py", 451, "result"), WAIT), "thread"),
         ((MAIN, Frame(f"{LIB}/queue.py", 171, "get"), WAIT), "thread"),
         ((MAIN, Frame(f"{TORCH}/distributed/distributed_c10d.py", 2500, "all_reduce")), "ranks"),
         ((MAIN, Frame(f"{TORCH}/distributed/c10d_logger.py", 81, "wrapper")), "ranks"),
+        ((MAIN, Frame(f"{TORCH}/distributed/distributed_c10d.py", 2201, "_new_process_group_helper")), "ranks"),
         # an operator is called in C: its caller in torch shows what it does, if that is not the program itself
         ((MAIN, Frame(f"{TORCH}/distributed/_functional_collectives.py", 142, "wait_tensor"), CALL), "ranks"),
         ((MAIN, Frame(f"{TORCH}/distributed/tensor/_dispatch.py", 440, "dispatch"), CALL), "torch"),
@@ -140,6 +141,7 @@ def test_a_thread_that_does_not_move(stack, activity):
         ("lock.acquire()", "lock"),
         ("fcntl.flock(file, fcntl.LOCK_EX)", "lock"),
         ("fcntl.flock(file, fcntl.LOCK_UN)", "python"),
+        ("group = dist.new_group([0, 1])", "ranks"),
         ("thread.join()", "thread"),
         ("answer = pipe.recv()", "message"),
         ("for line in server.stdout:", "message"),

@@ -85,6 +85,8 @@ SCRIPTS = {
         ("fetch@2:3 wait:9 fetch@2:3 wait:900 " + PLAIN * 4, (StepEnd.FETCH, [16, 16, 16, 15], 1, 12)),
     "an update without a backward before the loop":
         ("opt:1 wait:50 " + PLAIN * 4, (StepEnd.FETCH, [16, 16, 16, 15], 0, 0)),
+    "updates by gradients that come from elsewhere":
+        ("wait:6 opt:2 wait:1 " * 5, (StepEnd.UPDATE, [9] * 4, 0, 0)),
     "a batch for show before a loop without a loader":
         ("fetch:5 wait:20 " + BARE * 30, (StepEnd.UPDATE, [35, *[10] * 29], 0, 0)),
     "an evaluation in a loop without a loader":  # 2 ms before it, 1 ms after it

@@ -103,6 +103,10 @@ class Pool(NamedTuple):
     cores: float  # that they use while they are waited for
 
 
+def _pickles(node: StackNode) -> bool:
+    return works(node) and node.has("messages")
+
+
 class DataEvidence(Struct, frozen=True, dict=True):
     """The data of a training process."""
 
@@ -227,6 +231,11 @@ class DataEvidence(Struct, frozen=True, dict=True):
         return DataProcesses(
             len(found), cpu_ratio, Samples.joined(making), part, waiting, any(each.total for each in own)
         )
+
+    @cached_property
+    def pickling_share(self) -> float:
+        """Share of its time for which the busiest other thread pickles what it sends to other processes."""
+        return max((each.part(_pickles) for each in self._own.others.values()), default=0.0)
 
     @cached_property
     def pool(self) -> Pool | None:

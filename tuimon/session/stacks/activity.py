@@ -66,7 +66,7 @@ def _place(activity: Activity, file: str, function: str = "") -> _Rule:
 #: Frames in which nothing is computed: the activity, unless a caller names a more specific wait.
 _WAITS: tuple[_Rule, ...] = (
     _place("lock", r"(^|/)threading\.py$|multiprocessing/(queues|synchronize)\.py$", "acquire|__enter__"),
-    _place("lock", r"-packages/(fasteners|filelock|portalocker)/", r"_?acquire\w*|lock"),  # of files
+    _place("lock", r"-packages/(fasteners|filelock|portalocker)/", r"\w*acquire\w*|lock"),  # of files
     _place("thread", r"(^|/)threading\.py$", "wait|join|_wait_for_tstate_lock|wait_for"),
     _place("thread", r"(^|/)queue\.py$", "get|put|join"),
     _place("thread", r"concurrent/futures/", "result|wait|as_completed"),
@@ -109,6 +109,7 @@ _IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s
 #: Calls that the text of the innermost line betrays; the first that matches.
 _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("sleep", re.compile(r"\b(?:time\.)?sleep\(")),
+    ("ranks", re.compile(r"\bnew_group\(")),  # with the end of the group before, in C
     ("message", re.compile(r"\.recv\w*\(|\bin (?:\w+\.)*std(?:in|out)\b|\bstd(?:in|out)\.(?:buffer\.)?read")),
     ("connection", re.compile(r"\bselect\.select\(|\.poll\(|\bsignal\.(?:pause|sig(?:timed)?wait(?:info)?)\(")),
     ("child", re.compile(r"\bos\.(?:system|popen|wait(?:pid|id|3|4)?)\(|\bsubprocess\.(?:run|call|check_\w+)\(")),

@@ -277,7 +277,8 @@ class LoopMachine:
     def _label_before(self, after: int) -> str:
         """The label of the time since the last marker, now that the kind of the next one is known."""
         if not self._stack:
-            return _STRETCH.get((self._before, after), "other")
+            is_bare = (self._before, after) == (OPTIMIZER_END, OPTIMIZER_BEGIN) and not self.steps.total_backwards
+            return BETWEEN if is_bare else _STRETCH.get((self._before, after), "other")
         kind = self._stack[-1].kind
         if kind == OPTIMIZER_BEGIN and after == BACKWARD_BEGIN:
             # a closure: before its first backward lies a forward pass; later ones share with the optimizer's own work

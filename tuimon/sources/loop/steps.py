@@ -422,6 +422,8 @@ class StepFinder:
                     self._updated = accumulated
         batches.end_update(self._most_backwards)
         self._backwards_since_update = 0
+        if optimizer in self._optimizers and not self.total_backwards:  # gradients come from elsewhere
+            self._close_update()
         updated = self._end_update(time_ns)
         updated.updates += 1
         self.total_updates += not self._optimizers

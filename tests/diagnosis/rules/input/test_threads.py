@@ -51,7 +51,8 @@ def test_what_the_training_thread_makes_itself_is_no_other_threads(data, functio
     assert first.where[0].function == function
 
 
-def test_a_thread_that_only_pickles_for_other_processes_sends_less_of_what_stays_the_same():
+@pytest.mark.parametrize("has_started", [False, True])
+def test_a_thread_that_only_pickles_for_other_processes_sends_less_of_what_stays_the_same(has_started):
     pool = frames(
         ("train.py", 9, "main", "out = pool.map(partial(simulate, table), rows)", True),
         (f"{PYTHON}/multiprocessing/pool.py", 367, "map"),
@@ -62,7 +63,8 @@ def test_a_thread_that_only_pickles_for_other_processes_sends_less_of_what_stays
         first=50,
     )
     pickles = stacks(12, ([50, 51, 52], 60), (FORWARD, 20), (BACKWARD, 20), beside=[(101, "tasks", [53, 54, 55], 100)])
-    first = run({"between": 80, "backward": 20}, LOOP, pool, pickles)[0]
+    children = workers(2, 0.04, (SERVES, 96), (MAKES, 4), role="child") if has_started else ()
+    first = run({"between": 80, "backward": 20}, LOOP, pool, pickles, *children)[0]
     assert (first.cause, first.where[0].line) == ("hand_rolled_loader", 9)
     assert "a thread pickles what it sends to other processes" in first.headline
     assert "once, not with each task" in first.action
