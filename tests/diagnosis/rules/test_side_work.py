@@ -374,3 +374,18 @@ def test_ranks_that_wait_for_one_that_evaluates_are_to_take_a_part_each(other, a
     finding = by_rule(session)["side_work"]
     assert finding.cause == "evaluation"
     assert any("let all ranks evaluate" in fix.action for fix in finding.fixes) is alone
+
+
+def test_answers_that_a_pass_awaits_are_told_and_no_gain():
+    awaits = frames(
+        ("judge.py", 48, "scores", "return self.loop.run_until_complete(self.each(texts))", True),
+        ("/v/lib/python3.11/asyncio/base_events.py", 640, "run_until_complete"),
+        ("/v/lib/python3.11/selectors.py", 468, "select"),
+        first=40,
+    )
+    phases = {"forward": 80, "backward": 15, "optimizer": 5}
+    samples = stacks(8, ([8, 7, 40, 41, 42], 80), ([1, 2], 15), ([3, 4], 5))
+    finding = found(phases, awaits, samples, thread(8, 0.2, 0.0))["side_work"]
+    assert "the training thread waits for the next event in forward for at least" in finding.headline
+    assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("info", 48, None)
+    assert "asyncio.gather()" in finding.action

@@ -271,7 +271,8 @@ def _saturated_workers(f: DataFacts) -> Reason:
         do = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU): {why}"
         more += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
     if f.wait == "lock":  # more workers would wait for it as well; without it all make batches at once, not in turn
-        fix = f.fix(f.cheaper_text, "items", 1.0 / workers.number)
+        takers = max(2, workers.number * max(1, f.evidence.world_size))  # all ranks' workers, or another program
+        fix = f.fix(f.cheaper_text, "items", 1.0 / takers)
         return Reason(f, f": {f.workers_are} {do}{f.in_library}", [fix], keeps_order=workers.waiting)
     fixes = [f.with_workers(more), f.smaller_batches(), f.cheaper()]
     return Reason(f, f": {f.workers_are} {do}{f.in_library}", fixes, keeps_order=workers.waiting)

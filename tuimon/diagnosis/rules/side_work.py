@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting, library_place, update_path, user_path, with_library
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, new_finding
 from tuimon.diagnosis.known import BELOW, COMPRESSING, figures, known_work_at, known_work_in
-from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, idle_part, in_library, wait_of, work_at
+from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, WaitTip, idle_part, in_library, wait_of, work_at
 from tuimon.diagnosis.rule import Claim, Unclaimed, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import host_model, without, without_if_sure
@@ -84,17 +84,28 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
 
 # -- waits of the training thread itself, of unknown gain
 
+_EVENTS = WAIT_TIPS["connection"]
+
 
 def wait_in_pass(unclaimed: Unclaimed) -> Finding | None:
     """The longest wait in a pass or an update: time that is not the model's work."""
-    waits = [cell for cell in unclaimed.cells.where(phase=PASSES) if cell.doing in WAIT_TIPS and not cell.via]
+    waits = [
+        cell
+        for cell in unclaimed.cells.where(phase=PASSES)
+        if not cell.via and (cell.doing in WAIT_TIPS or (cell.doing == "pace" and _wait_tip(cell) is _EVENTS))
+    ]
     longest = max(waits, key=lambda cell: cell.cost.low, default=None)
     if longest is None or not is_sure(unclaimed.evidence, share := longest.cost.low, early=False):
         return None
-    headline = (
-        f"the training thread {WAIT_TIPS[longest.doing].what} in {longest.phase} for at least {percent(share)} of"
-    )
-    return _wait_at_line(unclaimed.evidence, longest, share, f"{headline} each step")
+    what = _wait_tip(longest).what
+    headline = f"the training thread {what} in {longest.phase} for at least {percent(share)} of each step"
+    return _wait_at_line(unclaimed.evidence, longest, share, headline)
+
+
+def _wait_tip(cell: Cell) -> WaitTip:
+    """The words for a wait, or for what sets the pace of a loop."""
+    at = cell.node.activity if cell.doing == "pace" and cell.node is not None else cell.doing
+    return WAIT_TIPS.get(at, _EVENTS)
 
 
 def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
@@ -121,7 +132,7 @@ def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str
     place = node.place if node is not None else None
     if node is None or place is None:
         return None
-    tip = WAIT_TIPS.get(node.activity if longest.doing == "pace" else longest.doing, WAIT_TIPS["connection"])
+    tip = _wait_tip(longest)
     known = known_work_in(node) if node.hook is not None or node.activity == "connection" else None
     action = f"{tip.less.format(at(place))}{f'; {known.action}' if known is not None else ''}"
     return new_finding(

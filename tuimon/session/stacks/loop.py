@@ -491,7 +491,7 @@ class Loop:
             return sample.in_phase("other", counted)
         if self._trains_in_optimizer and not self._fetches:
             return sample.in_phase("data", "other", moved=True)
-        return sample.in_phase("data", counted, moved=calls and activity not in _COPIES)
+        return sample.in_phase("data", counted, moved=(calls or is_wait) and activity not in _COPIES)
 
     def _is_training(self, place: LoopPlace) -> bool:
         """True if a place belongs to the training, in a loop that a library owns.

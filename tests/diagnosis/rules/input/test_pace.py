@@ -122,6 +122,15 @@ def test_an_item_that_a_data_set_asks_another_machine_for_is_no_event(kind, caus
     assert (first.rule, first.cause) == ("input_bound", cause)
 
 
+def test_an_event_between_the_batch_and_the_model_is_no_part_of_the_forward_pass():
+    """Markers count all time from a fetch to backward as forward."""
+    asks = frames(("train.py", 45, "main", "y = asyncio.run(ask(x))", True), first=90)
+    windows = [stacks(t, ([90, 62, 63], 70), ([3, 4], 5), *PASSES, samples=105) for t in range(1, 13)]
+    first = run({"data": 5, "forward": 75, "backward": 20}, LINES, asks, *windows)[0]
+    assert first.headline.endswith("waits for data: the loop waits for the next event or message at main() train.py:45")
+    assert first.severity == "info"
+
+
 def test_an_event_for_which_the_loop_waits_after_its_update_costs_nothing_either():
     first = found({"between": 80, "backward": 20}, ([69], 70))
     assert first.headline.endswith("is side work: the loop waits for the next event or message at main() train.py:52")
@@ -183,6 +192,8 @@ def test_workers_that_wait_for_one_lock_would_make_batches_at_once_without_it():
     (fix,) = first.fixes  # more workers would wait for it as well
     assert fix.action == "see who keeps fetch() data.py:8 waiting, and hold the lock only for what needs it"
     assert fix.change.to == 0.5
+    one = run({"data": 80, "forward": 20}, LINES, fetching, *workers(1, 0.03, ([0, 78], 40)))[0]
+    assert one.best.change.to == 0.5  # another rank's worker, or another program, takes it in turn with this one
 
 
 @pytest.mark.parametrize("by_workers", [False, True])
