@@ -190,6 +190,7 @@ lines of a text file, read from its start
   - line = file.readline()
 searches through whole columns
   + rows = self.frame[self.frame['user'] == user] | site/pandas/core/ops/common.py new_method
+  + rows = self.frame.filter(pl.col('user') == user) | site/polars/dataframe/frame.py filter
   + rows = np.flatnonzero(self.labels == label)
   + x = self.x[self.labels == label]
   - z = z[y == label]

@@ -208,8 +208,10 @@ BELOW: Table = {
         "keep the place of each line (tell(), once for all) and seek() to it, or keep the lines in an Arrow table",
     ),
     "searches through whole columns": (
-        r"/pandas/core/(?:ops/|arraylike\.py |computation/)|^ .*(?:\[|(?:where|nonzero)\()\(?self\.[\w.]+ == \w",
-        "group the rows once, before the loop: a dict of the positions for each key (groupby().indices)",
+        r"/pandas/core/(?:ops/|arraylike\.py |computation/)|-packages/polars/\S+ filter "
+        r"|^ .*(?:\[|(?:where|nonzero)\()\(?self\.[\w.]+ == \w",
+        "group the rows once, before the loop: a dict of the positions for each key (groupby().indices), or of the rows"
+        " (partition_by(as_dict=True) of polars)",
     ),
     POLLING: (
         r"^ while (?:not )?[\w.]+(?:\(\))?:$"
@@ -431,7 +433,7 @@ BY_LIBRARY: dict[str, str] = {
     "JSON parsers": "parse with orjson, or once, before the training, and keep arrays: np.save(), Arrow, a memory map",
     "SQLite": "index the columns that it selects by (CREATE INDEX), ask for a batch at once, or read the table into"
     " arrays once",
-    "polars": "filter once, before the loop, for all keys: partition_by(as_dict=True), and keep arrays (to_numpy())",
+    "polars": BELOW["searches through whole columns"][1],
     "tokenizers": "tokenize texts once, before the training, in batches",
     "parser": BELOW["parsing text or objects again"][1],
     "python": "vectorise it",
