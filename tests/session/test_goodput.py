@@ -131,12 +131,15 @@ LOOPS = [
     [([31, 33, 34, 35], "hang"), ([32, 33, 34, 35], "after"), ([31, 36], "after"), ([31, 33], "after")],
     ids=["waits in the loop", "waits after the loop", "sleeps", "works"],
 )
-def test_a_thread_that_waits_in_its_loop_until_the_run_ends_stands_still(stack, part):
+def test_a_thread_that_waits_in_its_loop_until_the_run_ends_or_leaves_it_stands_still(stack, part):
     trains = made(11, [([30, 4], 20)])
     trains[1] = structs.replace(trains[1], loop=[LoopStack("backward", [30, 4])])
     waits = [stays(stack, t, t + 1, open_for_s=t - 11.0) for t in range(12, 19)]
     found = parts(frames(*LOOPS, first=30), trains, waits, ends(18.0, 130, "SIGINT"))
     assert found.parts[part] == pytest.approx(7.0)
+    leaves = stays([32, 33], 19, 20, open_for_s=8.0)
+    found = parts(frames(*LOOPS, first=30), trains, waits, leaves, ends(19.0))
+    assert found.parts[part] == pytest.approx(7.0 if part == "hang" else 8.0)
 
 
 def test_the_time_of_a_program_in_python_before_the_loop_is_a_part():

@@ -314,13 +314,12 @@ def _in_loop(own: ProcessView, loop: Span) -> dict[TimePart, float]:
 
 
 def _waited_s(own: ProcessView) -> float:
-    """How long the training thread had waited at one line inside its loop when it was last sampled."""
-    stack = own.stacks.threads.stack_of(own.tid)
-    if stack is None or stack.node.activity not in _WAITS:
+    """How long the training thread has waited at one line inside its loop since the latest step, the longest time."""
+    node, stood_s = own.stacks.threads.stood(own.tid)
+    if node is None or node.activity not in _WAITS:
         return 0.0
     loops = {frame.code for noted in own.stacks.noted_loops() for frame in noted.frames if frame.loop}
-    is_inside = any(frame.loop and frame.code in loops for frame in stack.node.frames)
-    return stack.same_for_s if is_inside else 0.0
+    return stood_s if any(frame.loop and frame.code in loops for frame in node.frames) else 0.0
 
 
 def _tail(session: Session) -> TimePart:

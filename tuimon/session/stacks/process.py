@@ -223,7 +223,8 @@ class ProcessStacks:
             self._windows.boundary_s = math.inf if record.open_for_s is None else record.t - record.open_for_s
             if record.count or record.eval_count:
                 late_s = None if record.eval_count else record.last_step_s
-                self._windows.end_steps(record.t if late_s is None else late_s)
+                self._windows.end_steps(ended_s := record.t if late_s is None else late_s)
+                self.threads.end_steps(ended_s)
         if record.outside_s:
             self._windows.skip_outside_loop(record)
             self._answers.clear()
@@ -339,6 +340,9 @@ class LatestStacks:
         self._names = Latest[int, str](MANY_HELD)
         self._latest: Window | None = None
         self._unmoved: dict[int, tuple[StackNode, float]] = {}  # tid: its one stack, since when
+        # tid: the stack that it kept for longest since the latest step, in several windows
+        self._stood = Latest[int, tuple[StackNode, Span]]()
+        self._stepped_s = -math.inf
 
     def add_names(self, record: Stacks) -> None:
         """Add the names of the threads in a record, also of those that are parked."""
@@ -354,6 +358,21 @@ class LatestStacks:
                 before = self._unmoved.get(tid)
                 unmoved[tid] = before if before and before[0] is only else (only, window.begin_s)
         self._unmoved = unmoved
+        for tid, (only, since_s) in unmoved.items():
+            stands = Span(max(since_s, self._stepped_s), window.t)
+            if since_s < window.begin_s and stands.end_s - stands.begin_s > self.stood(tid)[1]:
+                self._stood[tid] = only, stands
+
+    def end_steps(self, t: float) -> None:
+        """Note when the latest step ended."""
+        self._stepped_s = t
+        for tid in [tid for tid, (_, stands) in self._stood.items() if stands.begin_s < t]:
+            del self._stood[tid]
+
+    def stood(self, tid: int) -> tuple[StackNode | None, float]:
+        """The stack that a thread has kept for longest since the latest step, and the seconds."""
+        node, stands = self._stood.get(tid, (None, None))
+        return node, stands.end_s - stands.begin_s if stands is not None else 0.0
 
     def name_of(self, tid: int) -> str | None:
         """Python's name of a thread; None for native threads, and before any sample."""
