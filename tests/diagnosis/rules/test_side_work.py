@@ -188,18 +188,20 @@ def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, 
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "stack"),
     [
-        "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
-        "scaler.unscale_(optimizer)",
-        "autojac.jac_to_grad(model.body.parameters(), aggregator)",
-        "all_reduce_gradients(model)",
+        ("nn.utils.clip_grad_norm_(model.parameters(), 1.0)", [50]),
+        ("scaler.unscale_(optimizer)", [50]),
+        ("autojac.jac_to_grad(model.body.parameters(), aggregator)", [50]),
+        ("all_reduce_gradients(model)", [50]),
+        ("optimizer.first_step(zero_grad=True)", [50, 51]),
     ],
 )
-def test_clipping_gradients_is_part_of_every_update_and_no_side_work(call):
-    clips = frames(("train.py", 49, "main", call, True), first=50)
-    assert "side_work" not in found(SIDE, clips, stacks(8, ([1, 2], 40), ([50], 25), ([5], 5)))
-    finding = found(SIDE, clips, stacks(8, ([1, 2], 40), ([50], 10), ([5], 20)))["side_work"]
+def test_what_changes_gradients_or_weights_in_every_update_is_no_side_work(call, stack):
+    inner = ("sam.py", 9, "SAM.first_step", "p.add_(p.grad * scale)", True)
+    clips = frames(("train.py", 49, "main", call, True), inner, first=50)
+    assert "side_work" not in found(SIDE, clips, stacks(8, ([1, 2], 40), (stack, 25), ([5], 5)))
+    finding = found(SIDE, clips, stacks(8, ([1, 2], 40), (stack, 10), ([5], 20)))["side_work"]
     assert finding.where[0].line == 15
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 2 / 3), rel=0.01)
 

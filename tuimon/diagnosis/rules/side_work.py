@@ -35,6 +35,8 @@ _UPDATE_CALLS = re.compile(
     r"\b(?:(?:aggregate|all_?reduce|average|centrali[sz]e|clip|combine|jac_to|normali[sz]e|project|reduce|scale|sync|zero)_?"
     r"\w*grad\w*|unscale_)\s*\("
 )
+#: User functions that are the two parts of an update that minimizes sharpness.
+_PARTS_OF_UPDATE = re.compile(r"(?:.*\.)?(?:first|second|ascent|descent)_step")
 
 #: Tensors that a user saves by name, which may be views: a model's state hardly has any.
 _SAVES_TENSORS = re.compile(r"\btorch\.save\((?!.*(?:state|model|net|ckpt|checkpoint|weight|param))")
@@ -339,7 +341,10 @@ class _Update:
         Users cannot make ``Trainer.train()`` do its work around each update less often, such as asking the schedule for
         the learning rate. Its other calls, such as a logger, are side work.
         """
-        if any((f.file, f.line) in self._lines or _UPDATE_CALLS.search(f.text) for f in user_path(row)[-1:]):
+        path = user_path(row)
+        if any((f.file, f.line) in self._lines or _UPDATE_CALLS.search(f.text) for f in path[-1:]):
+            return True
+        if any(_PARTS_OF_UPDATE.fullmatch(f.function) for f in path):
             return True
         library = library_place(row.node)
         return library is not None and library.code in self._functions
