@@ -345,7 +345,7 @@ BELOW: Table = {
     "transforms of MONAI": (
         r"-packages/monai/(?:transforms|data)/",
         "keep what is the same in every epoch: monai.data.CacheDataset or PersistentDataset, with the random transforms"
-        " last",
+        " last; monai.data.set_track_meta(False) makes plain tensors, if nothing reads their metadata",
     ),
     "rows of sparse matrices": (r"/scipy/sparse/\w+\.py ", "convert once, to CSR for rows, and take a batch at once"),
     "subgraphs, each taken from the whole graph": (

@@ -4,6 +4,8 @@ import pytest
 
 from tests.session.records import frames, one_process, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.session.stacks.samples import Sample, Samples
+from tuimon.session.stacks.trie import Trie
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 FRAMES = frames(
@@ -55,3 +57,16 @@ def test_the_loop_itself_is_only_its_own_lines():
 def test_a_line_that_only_takes_batches_is_told_with_the_librarys_function_that_makes_them():
     hot = hottest("data", ([10, 11, 12, 13], 60), ([0, 1], 20), data=60.0)
     assert (hot.place.line, hot.library.function) == (43, "spatial_resample")
+
+
+def test_time_between_several_passes_of_one_batch_is_divided_by_the_samples_of_what_markers_measure():
+    at = [Sample(Trie().node([]), n, phase, excluded=True) for phase, n in (("forward", 30), ("other", 10))]
+    (few, none) = (Samples((*at, Sample(Trie().node([]), 1, "data"))).split, Samples((at[0],)).split)
+    assert few.shares == {
+        "data": pytest.approx(1 / 41),
+        "forward": pytest.approx(30 / 41),
+        "other": pytest.approx(10 / 41),
+    }
+    assert none.shares["forward"] == 1.0
+    many = Samples((*at, Sample(Trie().node([]), 20, "data"))).split
+    assert many.shares["data"] == 1.0

@@ -51,7 +51,7 @@ from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import at, function_text, percent, plain
-from tuimon.threshold import LARGE, LARGER, MIN_SAMPLES, MOST, REPORTED, TINY
+from tuimon.threshold import LARGE, LARGER, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, TINY
 from tuimon.torch_code import composes, multiplies
 
 #: Functions that only call others: their time belongs to the functions that they call.
@@ -212,7 +212,11 @@ def needless_work(evidence: Evidence) -> Iterator[Finding]:
     else:  # work that is left out waits for no core
         computes = {name: step.computing.where({name}).share + step.where({name}, via="core").share for name in MODEL}
     backward, forward = computes["backward"], computes["forward"]
-    found = (_padding(evidence, sum(computes.values())), _repeated(evidence, backward), _unused(evidence, backward))
+    found = (
+        _padding(evidence, sum(computes.values())),
+        _repeated(evidence, backward, forward),
+        _unused(evidence, backward),
+    )
     yield from filter(None, (*found, _sliced(evidence, backward, forward)))
 
 
@@ -241,8 +245,8 @@ def _padding(evidence: Evidence, computes: float) -> Finding | None:
     )
 
 
-def _repeated(evidence: Evidence, computes: float) -> Finding | None:
-    """Several passes over one kept graph, if a single pass would do.
+def _repeated(evidence: Evidence, computes: float, forward: float) -> Finding | None:
+    """Several passes over one kept graph, or one for each sample of a batch, if a single pass would do.
 
     Each batch and each update needs a pass of its own; a closure runs as often as it must, and gradients that are
     returned serve no update. Without samples it is unknown to which graphs the passes belong.
@@ -255,7 +259,20 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
         return None
     keeps = samples.part(lambda node: any("retain_graph" in frame.text for frame in node.frames))
     if samples.total >= MIN_SAMPLES and keeps < TINY:
-        return None
+        loader = evidence.data.loader
+        if loader is None or not passes >= NEARLY_ALL * (loader.facts.batch_size or 1) > 2.0:
+            return None
+        return _finding(
+            evidence,
+            "repeated_backward",
+            f"backward runs {passes:.0f} times for each batch, once for each of its samples",
+            "compute the gradients of all samples at once, with torch.func.vmap(grad(loss)) or Opacus; or if you need"
+            " only their sum, pass the whole batch to the model",
+            share + forward * (1.0 - 1.0 / passes),
+            is_open=True,  # what the loop does beside the passes ends as well
+            at=evidence.hottest_in("backward"),
+            backwards_per_batch=passes,
+        )
     action = "add the losses of a batch, and call backward() once, unless you need the gradient of each"
     return _finding(
         evidence,
@@ -304,7 +321,7 @@ def _sliced(evidence: Evidence, backward: float, forward: float) -> Finding | No
     hot = evidence.samples.where(phase="forward").hottest(
         lambda node: is_inner(node) and any(_SLICES.search(frame.text) for frame in node.frames[-1:] if frame.user)
     )
-    if backward < LARGER * usual or hot is None or hot.share < LARGE or not is_sure(evidence, share):
+    if backward < LARGER * usual or hot is None or hot.share < REPORTED or not is_sure(evidence, share):
         return None
     action = (
         f"take all parts at once, before the loop at {at(hot.place)}: x.unbind(1) in place of x[:, t], or split();"
@@ -314,7 +331,7 @@ def _sliced(evidence: Evidence, backward: float, forward: float) -> Finding | No
         f"backward takes {times:.0f} times as long as forward: for each part of a tensor that a loop takes, it fills a"
         " gradient as large as the whole tensor"
     )
-    return _finding(evidence, "slices", headline, action, share, at=hot, backward_per_forward=times)
+    return _finding(evidence, "slices", headline, action, share, is_open=True, at=hot, backward_per_forward=times)
 
 
 def _finding(
@@ -325,10 +342,14 @@ def _finding(
     share: float,
     *,
     is_known: bool = True,
+    is_open: bool = False,
     at: HotLine | None = None,
     **figures: float,
 ) -> Finding:
-    """The finding about work that takes this share of the step; ``is_known``: whether its gain is known."""
+    """The finding about work that takes this share of the step.
+
+    ``is_known``: whether its gain is known; ``is_open``: whether that gain has no upper end.
+    """
     fix = Fix(action)
     if is_known and evidence.gpu.steps is not None:
         fix = without_cost(evidence, action, Interval(HALF * share, share))
@@ -336,7 +357,7 @@ def _finding(
         fix = without(evidence, "model", action, Interval.around(share))
     return new_finding(
         headline,
-        fix,
+        fix.with_open_gain if is_open else fix,
         severity="warning" if fix.gain is not None else "info",
         cause=cause,
         share=share,

@@ -26,7 +26,7 @@ from tuimon.session.stacks.activity import WAITS, outer_calls
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import ms_text, percent
-from tuimon.threshold import MIN_SAMPLES, REPORTED, SMALL, TINY
+from tuimon.threshold import MIN_SAMPLES, NEARLY_ALL, REPORTED, SMALL, TINY
 from tuimon.torch_code import model_division
 
 _FEWER_RANKS = (
@@ -51,6 +51,12 @@ _AT_ONCE = (
 _BUFFERS = (
     "set broadcast_buffers=False in DistributedDataParallel if the model's buffers are equal on all ranks: else rank 0"
     " sends them before each forward pass"
+)
+#: torch's communication hooks, and the remedy.
+_HOOK_FILE = re.compile(r"/ddp_comm_hooks/(\w+\.py)$")
+_WITHOUT_HOOK = (
+    "leave out the communication hook (torch's {}), or use it between machines only: in backward, it computes before"
+    " and after each exchange, which may take longer than it saves"
 )
 _METRICS = "let the metrics at {} exchange once an epoch: leave out dist_sync_on_step=True, and compute() in steps"
 #: For other lines of the user, by the calls on them: the first that matches counts.
@@ -154,11 +160,23 @@ def _on_cpu(evidence: Evidence, least: Communication, *, all_measured: bool) -> 
     action = _line_advice(evidence, least.hot) if least.hot is not None else None
     if action is None and evidence.collectives and evidence.collectives[0].name == "broadcast":
         action = _BUFFERS
+    if action is None and (hook := _comm_hook(evidence)) is not None:
+        headline += f", with a communication hook ({hook})"
+        fix = Fix(_WITHOUT_HOOK.format(hook))
+        return headline, fix.with_upper_bound(1.0 / (1.0 - min(NEARLY_ALL, least.share))), {}
     less = action or _less_communication(evidence)
     saved = Interval.around(least.share, UNSURE) if all_measured else NONE
     claimed = Interval.around(saved.middle)
     fix = without(evidence, "communication", less, saved, claimed=claimed, changes_training=action is None)
     return headline, fix, {}
+
+
+def _comm_hook(evidence: Evidence) -> str | None:
+    """The file of torch's with a hook that compresses gradients before their exchange; None if there is none."""
+    samples = Samples.joined((evidence.samples, *evidence.others.values()))
+    names = samples.counted(lambda row: [at[1] for each in row.node.frames if (at := _HOOK_FILE.search(each.file))][:1])
+    name, count = next(iter(names.most_common(1)), ("", 0))
+    return name if count >= MIN_SAMPLES else None
 
 
 def _line_advice(evidence: Evidence, hot: HotLine) -> str | None:
@@ -202,9 +220,10 @@ def _on_gpu(
 
 def _less_communication(evidence: Evidence) -> str:
     """The fix for exchanges that are made as they should be."""
+    compress = "a bf16 compression hook, or " if _comm_hook(evidence) is None else ""
     return (
-        f"{options(evidence).accumulate}, or use a larger batch per rank: {CHANGES_TRAINING}; or use a bf16 compression"
-        f" hook, or larger buckets (bucket_cap_mb){', or NCCL on GPUs' if evidence.gpu.is_used is False else ''}"
+        f"{options(evidence).accumulate}, or use a larger batch per rank: {CHANGES_TRAINING}; or use {compress}larger"
+        f" buckets (bucket_cap_mb){', or NCCL on GPUs' if evidence.gpu.is_used is False else ''}"
     )
 
 

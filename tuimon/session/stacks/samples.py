@@ -232,8 +232,10 @@ class Samples(Struct, frozen=True, dict=True):
         places = self.counted(lambda row: () if row.moved_from is None else ((row.moved_from, row.phase),))
         moved = tuple(Moved(*of_to, n / steps, steps) for of_to, n in places.items() if of_to[0] != BETWEEN)
         rows = self.without_imports.rows
-        own = [row for row in rows if row.phase in DIVIDED and not row.excluded and not row.node.has("fetch")]
-        open_ones = Samples(tuple(own))
+        own = [row for row in rows if row.phase in DIVIDED and not row.node.has("fetch")]
+        open_ones = Samples(tuple(row for row in own if not row.excluded))
+        if open_ones.total < MIN_SAMPLES:  # several passes of one batch: markers leave open what lies between them
+            open_ones = Samples(tuple(own))
         outside: dict[str, int] = {phase: open_ones.phases[phase] for phase in DIVIDED}
         unsure = open_ones.unsure
         if evaluated := sum(n for of_to, n in places.items() if of_to[0] == BETWEEN):

@@ -1,5 +1,7 @@
 """A model that computes on the CPU, on literal sessions."""
 
+import math
+
 import pytest
 
 from tests.diagnosis.cpu import BACKWARD, FORWARD, HEALTHY, run
@@ -88,6 +90,16 @@ def test_of_several_passes_over_one_graph_one_would_do(fetches, line, cause, gai
     assert found.estimated_speedup == pytest.approx(gain, abs=0.001)
     assert ("backward runs 4 times for each batch" in found.headline) == (cause is not None)
     assert ("mostly backward, 4 times a step" in found.headline) == (cause is None)
+
+
+@pytest.mark.parametrize(("backwards", "told"), [(160, True), (80, False)])
+def test_a_pass_for_each_sample_of_a_batch_is_told(backwards, told):
+    found = bound_by(batches(0.0, 120), counted=[(FORWARD, 15), (BACKWARD, 30)], backwards=backwards)
+    assert (found.cause == "repeated_backward") is told
+    if told:
+        assert "backward runs 16 times for each batch, once for each of its samples" in found.headline
+        assert "vmap(grad(loss))" in found.action
+        assert found.estimated_speedup == pytest.approx(1 / (1 - 0.85 * 15 / 16)) and found.best.gain.high == math.inf
 
 
 @pytest.mark.parametrize(("inputs", "cause"), [((8, 10), "unused_gradients"), ((1, 100), None), ((0, 0), None)])

@@ -12,6 +12,7 @@ LINES = frames(
     ("train.py", 50, "main", "time.sleep(0.01)", True),
     ("/lib/site-packages/torch/distributed/_functional_collectives.py", 142, "wait_tensor"),
     ("/lib/site-packages/torch/_ops.py", 1279, "__call__"),
+    ("/lib/site-packages/torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py", 34, "_orthogonalize"),
     first=12,
 )
 PHASES = {"forward": 30, "backward": 60, "optimizer": 5, "other": 5}
@@ -34,6 +35,15 @@ def test_waiting_inside_backward_is_the_all_reduce():
     assert len(finding.fixes) == 1
     assert "no_sync()" in finding.action and "changes the training" in finding.action
     assert "35 % of each step" in finding.headline and "2 ranks, inside backward" in finding.headline
+
+
+def test_a_hook_that_compresses_gradients_is_left_out_and_no_other_is_advised():
+    finding = ranks((0.55, 0.0), (0.65, 0.0), counted=((FORWARD, 30), (BACKWARD, 40), ([*BACKWARD, 17], 20)))[
+        "comm_bound"
+    ]
+    assert finding.headline.endswith("inside backward, with a communication hook (powerSGD_hook.py)")
+    assert finding.action.startswith("leave out the communication hook (torch's powerSGD_hook.py)")
+    assert "bf16" not in finding.action and finding.best.most == pytest.approx(1 / 0.65)
 
 
 def test_checks_of_every_collective_are_to_be_turned_off_first():
