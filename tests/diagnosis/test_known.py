@@ -331,6 +331,9 @@ decompressing data
 reads from chunked storage
   + x = self.file['x'][rows] | site/h5py/_hl/dataset.py __getitem__
   - x = self.data['x'][rows]
+seeks in videos
+  + video.set(cv2.CAP_PROP_POS_FRAMES, n)
+  - ok, frame = video.read()
 decoding images in full
   + x = Image.open(path).resize((224, 224)) | site/PIL/Image.py resize | site/PIL/ImageFile.py load
   + x = cv2.imread(path)

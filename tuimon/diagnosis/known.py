@@ -309,6 +309,10 @@ BELOW: Table = {
         "decompress once, before the training, or store it with lz4 or zstd, which are faster to read",
     ),
     "reads from chunked storage": (r"/h5py/_hl/|-packages/zarr/", "store chunks of the size that is read; read slices"),
+    "seeks in videos": (
+        r"^ .*\bCAP_PROP_POS_\w+",
+        "seek once for a clip, and read on: each seek decodes from the key frame before; or keep frames as images",
+    ),
     "decoding images in full": (
         r"/PIL/ImageFile\.py load|^ .*\bcv2\.im(?:read|decode)\(",
         "store smaller originals, or decode JPEGs at a part of their size: Image.draft(), cv2.IMREAD_REDUCED_COLOR_2",
