@@ -1,6 +1,5 @@
 """The pace of a loop: with gaps it is counted exactly as without."""
 
-import importlib
 import itertools
 import os
 import random
@@ -17,12 +16,10 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import BARE_UPDATES
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.steps import TokenBucket
-from tuimon.agent.torch_compat import dynamo
 from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 
 pytest.importorskip("torch")
-from torch.utils._python_dispatch import BaseTorchDispatchMode
 from torch.utils.data import DataLoader
 
 from tests.agent.batches import Batches
@@ -210,19 +207,6 @@ def test_another_thread_that_trains_is_timed_meanwhile(hooked, monkeypatch):
     assert kinds_of(hooked, beside) == STEP * 2 and pace.pace.counting_thread
 
 
-def test_a_backward_that_torch_traces_in_a_gap_is_not_counted(hooked, monkeypatch):
-    """As programs that compile have them, which import what traces before."""
-    importlib.import_module("torch._functorch.aot_autograd")
-    loop = gap_now(hooked, monkeypatch, 1000)
-    counted = pace.pace.backwards
-    monkeypatch.setattr(dynamo, "is_tracing", lambda: True)
-    with BaseTorchDispatchMode():
-        loop.backward()
-    assert pace.pace.backwards == counted
-    loop.backward()
-    assert pace.pace.backwards == counted + 1
-
-
 def test_what_a_thread_has_counted_is_marked_when_another_one_trains(hooked, monkeypatch):
     other = []
 
@@ -296,7 +280,7 @@ class Simulated:
         assert self.pace.claim()
 
     def step(self):
-        self.writer.count += 2 * (not self.pace.passes_fetch(7, self))
+        self.writer.count += 2 * (not self.pace.passes_fetch(7))
         is_timed = not self.pace.passes_backward()
         self.writer.count += 4 * is_timed
         self.now_ns += self.step_ns

@@ -31,7 +31,6 @@ def install(torch: Any, when_imported: WhenImported) -> None:
     when_imported("torch.autograd", hooks.hook_backward)
     when_imported("torch.utils.data.dataloader", hooks.hook_fetch)
     when_imported("torch.utils.data._utils.fetch", worker.hook_fetchers)
-    when_imported("torch._functorch.aot_autograd", pace.expect_traces)
     when_imported("torch.optim.optimizer", hooks.hook_optimizer)
     when_imported("torch.amp.grad_scaler", hooks.hook_scaler)
     when_imported("torch.cuda.graphs", hooks.hook_captures)

@@ -10,8 +10,7 @@ the end of an epoch, a user range. Only one thread has gaps, the first that make
 import os
 from _thread import get_ident, get_native_id
 from time import monotonic_ns
-from typing import Any, Callable
-from weakref import ref
+from typing import Any
 
 from . import runtime
 from .ring import layout
@@ -31,7 +30,6 @@ LONGEST_NS = 650_000_000
 MEAN_ROUNDS = 64
 #: Updates between two readings of the clock in a gap: in steps of 0.3 ms one takes 0.2 us, because caches are cold.
 CLOCK_UPDATES = 8
-_NONE = type(None)  # called, it gives None
 
 
 class Pace(StepCounter):
@@ -41,7 +39,6 @@ class Pace(StepCounter):
     """
 
     def __init__(self) -> None:
-        self.may_trace = False  # torch may run backwards of fake tensors: the program compiles
         self.leave()
 
     def leave(self) -> None:
@@ -51,9 +48,7 @@ class Pace(StepCounter):
         self.thread = self._tid = 0  # of the loop: ident and OS id
         self.counting_thread = 0  # ident of the thread in a gap, else 0
         self.open_gap_thread = 0  # the same while the next step does not end the gap
-        self.is_shared = False  # another thread has made updates as well
-        self.is_alone = False  # the gap is open, and every optimizer step is of its thread
-        self.usual_iterator: Callable[[], Any] = _NONE  # a reference to the one whose fetches are then counted
+        self.usual_iterator = -1  # whose fetches are then counted
         self.is_inside = False  # a backward is under way
         self.fetches = self.backwards = self.steps = 0  # counted in the gap
         self.begun = 0  # further fetches, which have begun a step each
@@ -65,10 +60,6 @@ class Pace(StepCounter):
         self.bucket = TokenBucket(TIME_PARTS, MEAN_ROUNDS, LONGEST_NS * 2 // 3 // TIME_PARTS)
         self._writer: Any = None
 
-    def expect_traces(self, compiler: Any) -> None:
-        """torch's tracing of backwards has been imported, as programs do that compile."""
-        self.may_trace = True
-
     def claim(self) -> bool:
         """True if this thread, which has just made an update, has the loop: the first to do so has it until it ends."""
         if not os.access("/proc/self/task/%d" % self._tid, os.F_OK):
@@ -77,14 +68,14 @@ class Pace(StepCounter):
             self.thread, self._tid = get_ident(), get_native_id()
         return self.thread == get_ident()
 
-    def passes_fetch(self, iterator: int, fetching: Any) -> bool:
-        """A fetch of the iterator ``fetching`` begins in the loop's thread; True if it is only counted."""
+    def passes_fetch(self, iterator: int) -> bool:
+        """A fetch begins in the loop's thread; True if it is only counted."""
         if iterator != self._iterator:  # an evaluation may begin
             self.end()
             self._iterator = iterator
             self.begin_fetch()
         elif self.begin_fetch():
-            self._begin_step(FETCH_BEGIN, fetching)
+            self._begin_step(FETCH_BEGIN)
         self.fetches += 1
         return self.counting_thread != 0
 
@@ -114,19 +105,11 @@ class Pace(StepCounter):
         """Read the clock in a gap; if the gap has been long enough, the next step ends it."""
         self.clock_read_ns = monotonic_ns()
         if self.updates >= self._until or self.clock_read_ns > self.bucket.now_ns + 2 * LONGEST_NS:
-            self._close()
-
-    def share(self) -> None:
-        """Another thread makes updates: the hooks compare threads at each end of an optimizer's step from now on."""
-        self.is_shared, self.is_alone = True, False
-
-    def _close(self) -> None:
-        """Have the next step end the gap."""
-        self.open_gap_thread, self.is_alone, self.usual_iterator = 0, False, _NONE
+            self.open_gap_thread, self.usual_iterator = 0, -1
 
     def end(self, kind: int = 0) -> None:
         """End the gap, and write its counts; ``kind``: of the boundary at which it ends, 0 within a step."""
-        self._close()
+        self.open_gap_thread, self.usual_iterator = 0, -1
         thread, self.counting_thread = self.counting_thread, 0
         if not thread:
             return
@@ -150,7 +133,7 @@ class Pace(StepCounter):
             self.end()
         self._writer.emit(kind, value, flag)
 
-    def _begin_step(self, kind: int, iterator: Any = None) -> None:
+    def _begin_step(self, kind: int) -> None:
         """Begin a step at this boundary; begin a gap too, if a spell is over and timing has cost too much."""
         if self.counting_thread:
             self.steps += kind == self._kind != BACKWARD_BEGIN
@@ -173,8 +156,7 @@ class Pace(StepCounter):
         self.fetches = self.backwards = self.steps = self.begun = 0
         self._writer, self._kind, self.clock_read_ns, self._until = writer, kind, bucket.now_ns, self.updates + updates
         runtime.emit, self.counting_thread = self.emit_in_gap, self.thread
-        self.open_gap_thread, self.is_alone = self.thread, not self.is_shared
-        self.usual_iterator = ref(iterator) if kind == FETCH_BEGIN and self._iterator else _NONE
+        self.open_gap_thread, self.usual_iterator = self.thread, self._iterator if kind == FETCH_BEGIN else -1
 
 
 pace = Pace()

@@ -31,14 +31,13 @@ def hook_fetch(dataloader: Any) -> None:
 
     @wraps(original)
     def tuimon_fetch(self: Any) -> Any:
-        usual = state.usual_iterator
-        is_counted = state.last > 0 and usual() is self
+        is_counted = state.last > 0 and numbers.get(id(self)) == state.usual_iterator
         if is_counted:
             state.last, state.updated = -1, False
             state.begun += 1
         else:
             number = numbers.get(id(self)) or iterator_id(self)
-            is_counted = state.thread == get_ident() and state.passes_fetch(number, self)
+            is_counted = state.thread == get_ident() and state.passes_fetch(number)
             if not is_counted:
                 ready = loader_facts.ready_batches(self)
                 runtime.emit(FETCH_BEGIN, number, ready)
@@ -83,15 +82,15 @@ def hook_backward(autograd: Any) -> None:
 
     @wraps(original)
     def tuimon_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: PLR0912  (calls would take longer)
-        if state.may_trace and dispatch_modes() and dynamo.is_tracing():
+        if dispatch_modes() and dynamo.is_tracing():
             return original(*args, **kwargs)
         thread, is_inside = ident(), state.is_inside
-        if state.open_gap_thread == thread and not is_inside:
-            is_counted = True
+        is_counted = state.open_gap_thread == thread and not is_inside
+        if is_counted:
             state.last = 0
             state.backwards += 1
-        else:
-            is_counted = state.thread == thread and state.passes_backward()
+        elif state.thread == thread:
+            is_counted = state.passes_backward()
         if is_counted:
             try:
                 state.is_inside = True
@@ -141,18 +140,15 @@ def hook_optimizer(optimizer: Any) -> None:
     state, ident = pace, get_ident
 
     def step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
-        thread = ident()
-        if state.counting_thread != thread:
-            if state.thread not in (thread, 0):
-                state.share()
+        if state.counting_thread != ident():
             _begin_optimizer_step(id(optimizer))
 
     def step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if state.is_alone or state.open_gap_thread == ident():
+        if state.open_gap_thread == ident():
             if state.last <= 0:
                 state.last, state.updated = 1, True
-                state.updates = updates = state.updates + 1
-                if updates % CLOCK_UPDATES == 0:
+                state.updates += 1
+                if state.updates % CLOCK_UPDATES == 0:
                     state.check_length()
             return
         _end_optimizer_step(id(optimizer))
