@@ -270,12 +270,12 @@ def read_schedstat(pid: int, tid: int) -> SchedStat | None:
     return SchedStat(cpu_ns, delay_ns)
 
 
-def waited_s(pid: int) -> float:
-    """Seconds for which a process's main thread could have run but had no core; 0.0 if that is not known.
+def waited_s(pid: int, tid: int | None = None) -> float:
+    """Seconds for which a thread, the main one by default, could have run but had no core; 0.0 if that is not known.
 
     Time limits that leave them out are as long on a busy machine as on another.
     """
-    counts = read_schedstat(pid, pid)
+    counts = read_schedstat(pid, tid or pid)
     return counts.delay_ns / 1e9 if counts is not None else 0.0
 
 

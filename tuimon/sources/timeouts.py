@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
+
+from tuimon.proc import procfs
 
 T = TypeVar("T")
 
@@ -22,6 +25,11 @@ class CallWithTimeout(Generic[T]):
         self._answers: queue.SimpleQueue[T | _Raised] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.pending = False  # a call is under way, and its answer has not been received
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds for which its thread could have run but had no core."""
+        return procfs.waited_s(os.getpid(), self._thread.native_id) if self._thread.native_id else 0.0
 
     def call(self, work: Callable[[], T], timeout_s: float) -> T | None:
         """Return what ``work`` returns, or raise what it raises; None when that takes longer.

@@ -249,3 +249,18 @@ def test_a_part_that_cannot_be_taken_back(name: str, tmp_path: Path, disk: FullD
     fill(log, [STEPS], 100.0)
     log.close()
     assert list(read_records(log.path)) == [HEADER, STEPS, STEPS][: 1 if name.endswith("gz") else 3]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_is_deleted_or_replaced_is_reported_once(tmp_path: Path, replaced: bool) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    assert fill(log, [HEADER], 100.0) is None
+    os.unlink(log.path)
+    if replaced:
+        write(tmp_path / "x.jsonl", HEADER)
+    notice = fill(log, marks(1), 101.0)
+    assert notice is not None and "deleted or replaced" in notice.message and notice.hint is not None
+    saved = Path(notice.hint.split()[-2])  # cp FROM TO
+    assert fill(log, marks(2), 102.0) is None
+    assert len(saved.read_bytes().splitlines()) == 4
+    log.close()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tests.fake_nvml import FakeNvml, gpus, notices, usual
 from tests.waiting import until
 from tuimon.records import Gpu, GpuProcess
+from tuimon.sources.gpus import source as module
+from tuimon.sources.gpus.nvml import Nvml
+from tuimon.sources.gpus.source import GpuSource
+from tuimon.sources.process_table import ProcessTable
 
 SCENARIO = {"devices": 1, **usual(0)}
 
@@ -150,3 +156,15 @@ def test_a_driver_that_takes_long_for_every_window_gets_longer_windows(nvml: Fak
     nvml.set({"delay.nvmlDeviceGetTemperature": 150})  # 5 % of three seconds
     seen = [len(gpus(nvml.read(float(second)))) for second in range(13)]
     assert sum(seen) in (4, 5)  # every three seconds; every four where the machine is slow, too
+
+
+@pytest.mark.parametrize(("waited_s", "reports"), [(0.0, 1), (4.0, 0)], ids=["idle", "starved"])
+def test_a_call_that_waits_for_a_core_does_not_hang(monkeypatch, waited_s: float, reports: int) -> None:
+    """As on a machine of which tuimon gets a twentieth."""
+    calls = SimpleNamespace(pending=True, waited_s=0.0, call=lambda work, timeout_s: None)
+    monkeypatch.setattr(module, "CallWithTimeout", lambda name: calls)
+    times = iter((2.0, 8.0))
+    source = GpuSource(Nvml, ProcessTable(1, None), 1.0, clock=lambda: next(times))
+    assert list(source.read()) == []
+    calls.waited_s = waited_s
+    assert len(notices(list(source.read()))) == reports

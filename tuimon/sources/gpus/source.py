@@ -26,7 +26,8 @@ _LONGEST_WINDOW_S = 4.0
 #: With more GPUs than this, those that the run does not use are read less often, to keep the log small.
 _MANY = 1
 _UNUSED_EVERY_S = 4.0
-#: A call that hangs is reported after this long; the first one may load the driver, which takes seconds.
+#: A call that hangs is reported after this long, in which its thread had a core or slept; the first one may load the
+#: driver, which takes seconds.
 _HANGS_AFTER_S = 5.0
 
 
@@ -55,7 +56,7 @@ class GpuSource(Source):
         self._root = root
         self._timeout_s = call_timeout_s
         self._calls: CallWithTimeout[list[Gpu]] = CallWithTimeout(f"tuimon-{driver.name}")
-        self._pending_since_s: float | None = None  # since when a call is under way
+        self._pending_since_s: float | None = None  # since when a call is under way, without its waits for a core
         self._library: VendorLibrary | None = None
         self._slots: list[Slot] = []
         self._problem: Problem | None = None  # of the whole library
@@ -66,7 +67,7 @@ class GpuSource(Source):
         """Records of the GPUs that answer; a notice when a problem begins or ends."""
         now_s = round(self._clock(), 3)
         if self._pending_since_s is None:
-            self._pending_since_s = now_s
+            self._pending_since_s = now_s - self._calls.waited_s
         try:
             found = self._calls.call(lambda: self._poll(now_s), self._timeout_s)
         finally:
@@ -75,7 +76,7 @@ class GpuSource(Source):
         if found is not None:
             return [*self._notices(now_s), *found]
         problem = self.driver.hangs()
-        if now_s - since_s < _HANGS_AFTER_S or self._reported == problem:
+        if now_s - self._calls.waited_s - since_s < _HANGS_AFTER_S or self._reported == problem:
             return []
         self._reported = problem
         return [problem.notice(self.name, now_s)]

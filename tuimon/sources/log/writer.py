@@ -200,6 +200,7 @@ class LogWriter:
         self._broken = False
         self._retry_s = 0.0
         self._begun = False  # True if the header is in the file
+        self._has_name = True  # False once the file was deleted or replaced
         self.path, self._handle, self._created = create(path, run)  # opened to append
         self._torn = False  # True if the file ends in a part of a batch that could not be taken back
         #: the compressor of the file; None for plain lines
@@ -226,7 +227,10 @@ class LogWriter:
         self._pending.append(record)
 
     def flush(self, now_s: float) -> Notice | None:
-        """Write the records kept; a Notice when writing fails or works again. ``now_s``: monotonic."""
+        """Write the records kept; a Notice when writing fails or works again, or the file is gone.
+
+        ``now_s``: monotonic.
+        """
         if not self._pending or now_s < self._retry_s:
             return None
         try:
@@ -238,6 +242,11 @@ class LogWriter:
             self._broken = True
             message = f"{plain(self.path)} cannot be written: {error.strerror}"
             hint = "The run goes on; tuimon tries again every few seconds."
+            return Notice(t=now_s, pid=0, source="log", level="warning", message=message, hint=hint)
+        if self._has_name and self._was_deleted():
+            self._has_name = False
+            message = f"{plain(self.path)} was deleted or replaced: the log goes on without a name, until tuimon ends"
+            hint = f"Until then it can be saved: cp /proc/{os.getpid()}/fd/{self._handle} FILE"
             return Notice(t=now_s, pid=0, source="log", level="warning", message=message, hint=hint)
         if not self._broken:
             return None
@@ -267,6 +276,14 @@ class LogWriter:
         if self._created and not self._begun:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
+
+    def _was_deleted(self) -> bool:
+        """True if the path no longer names the regular file that is written."""
+        own = os.fstat(self._handle)
+        try:
+            return stat.S_ISREG(own.st_mode) and not os.path.samestat(own, os.stat(self.path))
+        except OSError as error:
+            return isinstance(error, FileNotFoundError)
 
     def _write_pending(self) -> None:
         """Write the records kept, as many as there is room for. Raises OSError."""
