@@ -103,6 +103,16 @@ def test_what_was_not_measured_has_no_mean():
     assert history(gpu(1, 0.5)).means([SteppingSpan(0.0, 1.0)]) is None
 
 
+def test_figures_that_a_driver_repeats_are_not_measured():
+    """Its counter of energy stands still, as no GPU's does: a utilisation of 100 % would hide that it idles."""
+    live = [gpu(t, 0.4, energy_j=100.0 * t) for t in range(1, 21)]
+    stuck = [gpu(t, 1.0, energy_j=2000.0, sm_ratio=1.0, util_samples=[1.0]) for t in range(21, 41)]
+    found = history(*live, *stuck).means([SteppingSpan(0.0, 40.0)])
+    assert (found.util_ratio, found.sm_ratio) == (pytest.approx(0.4), None)
+    assert found.watts == pytest.approx(100.0)
+    assert history(*stuck).means([SteppingSpan(30.0, 40.0)]).util_ratio is None
+
+
 @pytest.mark.parametrize(
     ("windows", "begin_s", "found"),
     [

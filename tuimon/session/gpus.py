@@ -259,6 +259,8 @@ class DeviceHistory:
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""
         before, record = self.latest, _without_dead_counters(record)
+        if record.energy_j and record.energy_j == before.energy_j and record.t > before.t:  # no GPU uses none
+            record = structs.replace(record, **dict.fromkeys(COUNTERS), util_samples=[])
         seldom = {name: getattr(before, name) for name in GPU_FACTS if getattr(record, name) is None}
         self.latest = structs.replace(record, **seldom) if seldom else record
         self.xids.extend(record.xids)
@@ -266,7 +268,7 @@ class DeviceHistory:
         joules = joules_s = 0.0
         if before.t == begin_s and record.energy_j is not None and before.energy_j is not None:
             used_j = record.energy_j - before.energy_j
-            if used_j >= 0.0:  # otherwise the driver was reloaded
+            if used_j > 0.0:  # otherwise the driver was reloaded, or repeats itself
                 joules, joules_s = used_j, record.t - begin_s
         counted, count = before.pcie_replays, record.pcie_replays
         if counted is not None and count is not None and count != counted:
