@@ -59,7 +59,8 @@ def then(seconds: int, **figures: Any) -> Alters:
         *every, end = records
         last = next(each for each in reversed(every) if isinstance(each, Gpu))
         yield from every
-        yield from (structs.replace(last, t=last.t + later, **figures) for later in range(1, seconds + 1))
+        for later in range(1, seconds + 1):
+            yield structs.replace(last, t=last.t + later, energy_j=last.energy_j and last.energy_j + later, **figures)
         yield structs.replace(end, t=end.t + seconds)
 
     return alters
