@@ -66,6 +66,16 @@ def test_who_holds_the_gil():
     assert [row.gil_ratio for row in session.over("recent").threads()] == pytest.approx([0.0, 1.0, 0.0])
 
 
+def test_who_holds_the_gil_while_a_signal_has_stopped_the_process_does_not_count():
+    runs, stopped = (threads(t, (100, "python", 0.5, state)) for t, state in ((1.0, "running"), (10.0, "stopped")))
+    session = session_of(
+        process(), runs, gil(1.0, 60, (100, 6)), stopped, [gil(t, 60, (100, 60)) for t in (11.0, 16.0)]
+    )
+    assert session.over("recent").threads()[0].gil_ratio == pytest.approx(0.1)
+    extend(session, threads(20.0, (100, "python", 0.5, "running")), gil(21.0, 60, (100, 6)))
+    assert session.over("recent").threads()[0].gil_ratio == pytest.approx(0.1)
+
+
 def test_who_held_the_gil_before_the_first_step_says_nothing_of_the_steps():
     session = session_of(process(), threads(1.0, (100, "python", 0.1, "waiting")), gil(1.0, 30, (100, 30)))
     session.add(steps(2.0, {"data": 100}))

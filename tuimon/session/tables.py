@@ -106,7 +106,7 @@ class Tables:
             records.Threads: self._fold_threads,
             records.Stacks: self._fold_stacks,
             records.Frames: lambda record: self.trie.add_frames(record.first, record.frames),
-            records.Gil: lambda record: self.gil.kept(record.pid).add_record(record),
+            records.Gil: self._fold_gil,
             records.Native: lambda record: self.native.kept(record.pid).fold(
                 record, {(each.tid, each.library, each.phase): each.samples for each in record.code}
             ),
@@ -265,6 +265,10 @@ class Tables:
         tid, steps = stacks.tid if stacks is not None else record.pid, stats.total if stats is not None else 0
         self.threads.kept(record.pid).add_window(record, tid, held_bytes, steps)
         self.nodes.of_process(record.pid).add_held(record.pid, held_bytes or 0)
+
+    def _fold_gil(self, record: records.Gil) -> None:
+        if not self.threads[record.pid].is_stopped:  # whoever held the GIL then holds it until the process goes on
+            self.gil.kept(record.pid).add_record(record)
 
     def _fold_stacks(self, record: records.Stacks) -> None:
         self.samplers.kept(record.pid).add_window(record)

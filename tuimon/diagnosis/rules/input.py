@@ -281,7 +281,7 @@ def _saturated_workers(f: DataFacts) -> Reason:
 @_cause("slow_item", _is_of_workers)
 def _busy_workers(f: DataFacts) -> Reason:
     f = f.blaming_workers()
-    fix = f.cheaper(f": all {f.evidence.cores} cores are busy, so more workers would need more cores")
+    fix = f.cheaper(": all cores are busy, so more workers would need more of them")
     return Reason(f, f": {f.workers_are} {f.busy} busy{f.in_library}", [f.smaller_batches(), fix], keeps_order=True)
 
 

@@ -30,6 +30,7 @@ from tuimon.views.tui.drawing.lines import (
     head_line,
     justified,
     line,
+    line_width,
     padded,
     row_line,
     shown_columns,
@@ -380,10 +381,11 @@ def _summary(state: RanksState, width: int) -> list[Line]:
     """The legend; and the late rank, unless the verdict above names it."""
     phases = next((row.phases for row in state.rows if row.phases), {})
     left = [Span(f"{OWN} {name}  ", name) for name in phases]
+    steps = line((f"{max((row.steps for row in state.rows), default=0)} steps", "dim"))
     if any(row.wait_ratio is not None for row in state.rows):
-        left.append(Span(f"{WAIT * 2} waits for other ranks", "dim"))
-    steps = max((row.steps for row in state.rows), default=0)
-    legend = justified(clip(left, width), (Span(f"{steps} steps", "dim"),), width)
+        room = width - line_width(left) - line_width(steps) - 5
+        left.append(Span(f"{WAIT * 2} {'waits for other ranks' if room >= 21 else 'waits'}", "dim"))
+    legend = justified(clip(left, width), steps, width)
     if state.verdict:
         return [legend]
     late = max(state.rows, key=lambda row: row.late_ratio if row.late_ratio is not None else -1.0)
