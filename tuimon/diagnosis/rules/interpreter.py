@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
 from tuimon.diagnosis.finding import Finding, Fix, new_finding
-from tuimon.diagnosis.known import POLLING, THREADS, figures, known_work_at, known_work_of
+from tuimon.diagnosis.known import BY_LIBRARY, POLLING, THREADS, figures, known_work_at, known_work_of
 from tuimon.diagnosis.line_text import KnownWork, at_hot, in_library, thread_text
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.compute import without_settings
@@ -67,6 +67,8 @@ def _fixes(
     80 % of the time. Without that work a step takes 30 % of its time; with the work in a process, 80 %.
     """
     first = f"{known.action}; or " if known is not None else ""
+    if not found.feeds:  # no batch waits for it
+        first = first.replace(BY_LIBRARY["python"], f"do it less often, or {BY_LIBRARY['python']}")
     waits = Interval.around(lost, min(float(UNSURE), (lost - queued) / 2))
     fix = partial(without, evidence, "gil", share=waits, claimed=Interval.around(lost))
     # it makes nothing that could be made elsewhere

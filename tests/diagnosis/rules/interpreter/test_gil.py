@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import AUGMENT, BACKWARD, FORWARD, NO_GPU
-from tests.session.records import by_rule, frames, loop, one_process, stacks, threads
+from tests.session.records import by_rule, frames, loop, native, one_process, stacks, threads
 
 LINES = frames(
     ("stats.py", 16, "run", "total += n % 7", True),
@@ -21,12 +21,12 @@ LINES = frames(
 FEEDS, AT_QUEUE = [14, 15], [16, 17, 18]
 
 
-def found(main_cpu, other_cpu, other_line=12, main_delay=0.0, asleep=0):
+def found(main_cpu, other_cpu, other_line=12, main_delay=0.0, asleep=0, more=()):
     rows = ((100, "python", main_cpu, "running", main_delay), (101, "statistics", other_cpu, "running", 0.0))
     used = threads(8, *rows, cpu_ratio=main_cpu + other_cpu)
     beside = [(101, "statistics", [line], n) for line, n in ((other_line, 40), (13, asleep)) if n]
     seen = stacks(8, (BACKWARD, 40), beside=beside, window_s=2.0)
-    return by_rule(one_process(AUGMENT, LINES, loop(8, {"forward": 40, "backward": 60}), used, seen))
+    return by_rule(one_process(AUGMENT, LINES, loop(8, {"forward": 40, "backward": 60}), used, seen, *more))
 
 
 def test_a_thread_that_computes_in_python_holds_up_the_training():
@@ -69,6 +69,12 @@ def test_a_thread_of_a_library_is_named_with_the_option_that_leaves_it_out():
     told = finding["gil_contention"]
     assert f"held by thread {name}, which takes 80 % of a core, above all in figures of processes" in told.headline
     assert [fix.action.split(",")[0] for fix in told.fixes] == ["set skip_memory_metrics=True in TrainingArguments"]
+
+
+def test_a_thread_for_which_no_batch_waits_may_work_less_often():
+    code = native(8, (101, ("interpreter", "", 95), ("libc", "", 5)))
+    (fix,) = found(0.2, 0.8, more=(code,))["gil_contention"].fixes
+    assert fix.action.startswith("do it less often, or vectorise it: the interpreter has 95 %")
 
 
 def test_an_update_that_waits_for_the_gil_does_not_count_as_the_updates():
