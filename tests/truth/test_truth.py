@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.programs import environment, printed_json
+from tests.launch.injection.trainings import needs_gdb, writes_all_registers
 from tests.truth import __main__ as command
 from tests.truth.causes import CAUSES, Case, Causes, all_cases
 from tests.truth.hang import odd_lines
@@ -102,8 +102,10 @@ pytest.importorskip("torch")
 
 
 @pytest.mark.torch
-@pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
-@pytest.mark.parametrize("shape", SHAPES)
+@needs_gdb
+@pytest.mark.parametrize(
+    "shape", [pytest.param(shape, marks=[writes_all_registers] * (shape == "kernel")) for shape in SHAPES]
+)
 def test_none_is_harmed(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
 

@@ -221,10 +221,11 @@ def schedule(target: Target, statement: str, waited_for: str) -> None:
         command = [gdb, "-nx", "-nh", "-q", "-batch", "--readnever", "-x", script]
         _write(script, script_for(target, functions, page).encode())
         output = run_gdb(command, target.pid)
-        if _CANNOT_WRITE in output:
+        has_few_points = _CANNOT_WRITE in output
+        if has_few_points:
             _write(script, script_for(target, functions, page, known).encode())
             output = run_gdb(command, target.pid)
-        _check(target, output, gdb)
+        _check(target, output, gdb, has_few_points=has_few_points)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -375,7 +376,7 @@ def started(command: list[str], printed: BinaryIO) -> subprocess.Popen[bytes]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _check(target: Target, output: str, gdb: str) -> None:
+def _check(target: Target, output: str, gdb: str, *, has_few_points: bool) -> None:
     """Raise CannotInject unless gdb has made its call, by the last line of its output, or the message instead of it."""
     if found := re.search(rf"^{_DONE} (\d+) result (-?\d+) tries (\d+)", output, re.MULTILINE):
         done, result, tries = map(int, found.groups())
@@ -385,8 +386,10 @@ def _check(target: Target, output: str, gdb: str) -> None:
                 RUN_INSTEAD,
             )
         if not done:
+            more = f"gdb {_KNOWS_AMX} or newer finds more of them on this processor. " if has_few_points else ""
             raise CannotInject(
-                f"process {target.pid} was at no safe point in {tries} tries; nothing was changed", _TRY_AGAIN
+                f"process {target.pid} was at no safe point in {tries} tries; nothing was changed",
+                f"{more}{_TRY_AGAIN}",
             )
         if result:
             raise CannotInject(f"the interpreter of process {target.pid} takes no request now", "Try again.")

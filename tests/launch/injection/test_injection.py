@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.injection.trainings import ended, needs_gdb, refusal, state, stopped, training
+from tests.launch.injection.trainings import ended, needs_gdb, refusal, state, stopped, training, writes_all_registers
 from tests.pythons import at_hand
 from tests.waiting import child_process, until
 from tuimon.agent.ring import files, layout
@@ -100,7 +100,7 @@ def status(pid, name):
     return Path(f"/proc/{pid}/status").read_text().split(f"{name}:\t")[1].split()[0]
 
 
-@needs_gdb
+@writes_all_registers
 def test_no_exception_of_a_timer_is_lost(tmp_path):
     """Nor printed; the hooks come and go meanwhile."""
     with training(tmp_path, sys.executable, TIMER) as process:
@@ -281,6 +281,22 @@ def test_fewer_registers_are_enough_where_a_thread_is_in_a_system_call(tmp_path)
             hooks.bring_in()
             until(lambda: steps(process.pid))
             assert hooks.withdraw() == "the hooks are withdrawn"
+
+
+@needs_gdb
+@pytest.mark.usefixtures("amx_kernel")
+def test_a_newer_gdb_is_named_if_few_points_are_safe(tmp_path, monkeypatch):
+    whole = gdb.script_for
+
+    def script_for(*given):
+        few = len(given) == 4  # with the file of the known registers
+        return whole(*given).replace("set $chosen = $_thread", "set $chosen = 0") if few else whole(*given)
+
+    monkeypatch.setattr(gdb, "script_for", script_for)
+    with training(tmp_path, sys.executable) as process, pytest.raises(CannotInject) as caught:
+        inject(process.pid)
+    assert "no safe point in 100 tries" in caught.value.message
+    assert (caught.value.hint or "").startswith("gdb 14 or newer finds more")
 
 
 @needs_gdb

@@ -15,9 +15,16 @@ from tests.agent.programs import environment
 from tests.pythons import fake_torch
 from tests.waiting import until
 from tuimon.errors import CannotInject
+from tuimon.launch.gdb import gdb_version
 from tuimon.launch.inject import inject
 
-needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
+GDB = shutil.which("gdb")
+needs_gdb = pytest.mark.skipif(GDB is None, reason="no gdb")
+#: Otherwise only a thread in a system call is at a safe point, which a program may not have.
+writes_all_registers = pytest.mark.skipif(
+    GDB is None or (int(gdb_version(GDB).partition(".")[0]) < 14 and "amx" in Path("/proc/cpuinfo").read_text()),
+    reason="gdb cannot write the registers of AMX",
+)
 
 #: What ``training`` prints at its end, with its error output and exit code, unless it was harmed.
 OVER = ("over 9\n", "", 0)
