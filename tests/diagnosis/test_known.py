@@ -95,9 +95,6 @@ convolutions of one sample each
   + y = F.conv1d(x[b].unsqueeze(0), weight[b], padding=1)
   + return torch.stack([F.conv1d(x[n][None], weight[n])[0] for n in range(len(x))])
   - y = F.conv2d(x[i], self.kernel)
-blurs with a square window
-  + mu1 = F.conv2d(img1, window, padding=5, groups=channel)
-  - y = F.conv2d(x, self.weight, groups=4)
 derivatives computed row by row
   + j = jacobian(f, x) | site/torch/autograd/functional.py jacobian
   - j = jacrev(f)(x) | site/torch/_functorch/eager_transforms.py wrapper_fn

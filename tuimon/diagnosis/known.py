@@ -90,10 +90,6 @@ DIFFERENTIATED: Table = {
         r"^ .*\bconv\dd\(\s*\w+\[(\w+)\b[^\]]*\][^,]*, *[\w.]+\[\1\b",
         "convolve all at once, the samples as groups: F.conv2d(x.view(1, b * c, h, w), w.flatten(0, 1), groups=b)",
     ),
-    "blurs with a square window": (
-        r"^ .*\bconv2d\([^,]+, [\w.]*(?:window|gauss|blur)\w*,.*\bgroups",
-        "blur along rows and then along columns: a Gaussian window is the product of two short ones",
-    ),
     "products of three or more tensors": (
         r"^ .*\beinsum\(\s*['\"][^'\"]*,[^'\"]*,",
         "multiply two at a time, small results first, or install opt_einsum: without it torch goes from left to right",
