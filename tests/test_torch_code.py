@@ -168,6 +168,8 @@ def test_what_makes_the_data_of_reinforcement_learning():
         ("/home/u/src/tuimon/agent/hooks.py", False),
         ("/tmp/torchinductor_u/ab/cab.py", False),
         (f"/scratch/cache/ln/cln{'b7' * 24}p5.py", False),  # TORCHINDUCTOR_CACHE_DIR
+        ("/tmp/torch_geometric.nn.conv.sg_conv_SGConv_propagate_412ormzm.py", False),
+        ("/home/me/label_propagate.py", True),
         ("/home/me/co/ccode_of_mine.py", True),
         (code_origin.__file__, False),
     ],

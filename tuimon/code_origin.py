@@ -20,6 +20,7 @@ _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/"
     r"|/lib(?:64)?/(?:python|pypy)\d[\d.]*t?/"  # the standard library of whatever interpreter
     r"|/python\d+\.zip/"
+    r"|/[\w.]+_(?:propagate|edge_updater)_\w{8}\.py$"  # PyTorch Geometric writes it for each class of convolution
     # torch built in place: only what a user's own folder named "torch" is unlikely to hold, unlike torch/distributed/
     r"|/torch/(?:nn/modules|optim|utils/data|autograd)/|/torch/(?:_tensor|serialization|nn/functional|utils/checkpoint)\.py$"
 )
