@@ -109,7 +109,7 @@ def test_it_ends_with_its_monitor(own_channel, monkeypatch):
     until(lambda: request.poll().value)
     monkeypatch.setattr(sample.Task, "is_wanted", lambda task: False)
     until(lambda: request.poll().state == State.STOPPED)
-    assert not os.path.exists(files.side_file(own_channel.path, files.STACKS))
+    until(lambda: not os.path.exists(files.side_file(own_channel.path, files.STACKS)))
 
 
 def test_what_is_out_of_bounds_is_not_begun(own_channel):
