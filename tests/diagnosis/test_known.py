@@ -4,7 +4,8 @@ import pytest
 
 from tests.diagnosis.cpu import SIDE, run, workers
 from tests.session.records import frames, stacks
-from tuimon.diagnosis.known import BELOW, DIFFERENTIATED, INNERMOST, THROUGH, known_work_at, known_work_in
+from tuimon.diagnosis.knowledge import BELOW, DIFFERENTIATED, INNERMOST, THROUGH
+from tuimon.diagnosis.known import known_work_at, known_work_in
 from tuimon.records import Frame
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.trie import StackNode, Trie

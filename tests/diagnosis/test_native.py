@@ -7,7 +7,7 @@ import pytest
 from tests.diagnosis.cpu import BACKWARD, FORWARD, HEALTHY, SIDE, STARVED, run, workers
 from tests.diagnosis.gpu import PID, USUAL, findings
 from tests.session.records import frames, native, process, stacks, thread, threads
-from tuimon.diagnosis.known import BY_LIBRARY
+from tuimon.diagnosis.knowledge import BY_LIBRARY
 from tuimon.native_code import LIBRARIES, CodeKind, kind_of
 from tuimon.records import Frame, Gil, GilCount, GilFunction, ThreadFaults
 

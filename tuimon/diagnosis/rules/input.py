@@ -16,7 +16,8 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import whole_sequences
 from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.finding import Finding, Fix, Severity, bounds, new_finding
-from tuimon.diagnosis.known import POLLING, figures
+from tuimon.diagnosis.knowledge import POLLING
+from tuimon.diagnosis.known import figures
 from tuimon.diagnosis.line_text import CHANGES_TRAINING, KEEP_STATE, WAIT_TIPS, at_hot, idle_part
 from tuimon.diagnosis.rule import claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options

@@ -14,7 +14,8 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
 from tuimon.diagnosis.finding import Finding, Fix, new_finding
-from tuimon.diagnosis.known import BY_LIBRARY, POLLING, THREADS, figures, known_work_at, known_work_of
+from tuimon.diagnosis.knowledge import BY_LIBRARY, POLLING, THREADS
+from tuimon.diagnosis.known import figures, known_work_at, known_work_of
 from tuimon.diagnosis.line_text import KnownWork, at_hot, in_library, thread_text
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.compute import without_settings

@@ -13,7 +13,8 @@ from tuimon.diagnosis.cells import Cell, CellPhase, Cells, step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting, library_place, update_path, user_path, with_library
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, new_finding
-from tuimon.diagnosis.known import BELOW, COMPRESSING, figures, known_work_at, known_work_in
+from tuimon.diagnosis.knowledge import BELOW, COMPRESSING
+from tuimon.diagnosis.known import figures, known_work_at, known_work_in
 from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, WaitTip, idle_part, in_library, wait_of, work_at
 from tuimon.diagnosis.rule import Claim, Unclaimed, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
