@@ -125,8 +125,12 @@ def copies_nothing(file: str, function: str) -> bool:
 
 
 #: Files whose functions do several things, and the lines that show which.
-_TELLING = (
+_TELLING: tuple[tuple[str | tuple[str, ...], re.Pattern[str]], ...] = (
     ("/stable_baselines3/common/callbacks.py", re.compile(r"\.save")),
+    (
+        ("/accelerate/data_loader.py", "/transformers/trainer_pt_utils.py", "/datasets/iterable_dataset.py"),
+        re.compile(r"for element in self\.dataset|\bislice\(ex_iterator, self\.step"),
+    ),
     ("torch/nn/modules/module.py", re.compile(r"\bhook\(")),
     ("torch/nn/functional.py", re.compile(r"\battn_output_weights\b")),
     ("torch/nn/modules/rnn.py", re.compile(r"_cell\(")),

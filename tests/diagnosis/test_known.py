@@ -329,6 +329,15 @@ decompressing data
 reads from chunked storage
   + x = self.file['x'][rows] | site/h5py/_hl/dataset.py __getitem__
   - x = self.data['x'][rows]
+a stream that each worker or rank reads whole
+  + yield from islice(self.records(), info.id, None, info.num_workers) | yield decode(packed)
+  + for x in itertools.islice(self.records(), rank, None, world): | yield decode(packed)
+  + for x in loader: | site/accelerate/data_loader.py __iter__ for element in self.dataset: | x = decode(packed)
+  + for x in loader: | site/datasets/iterable_dataset.py __iter__ batch = list(islice(ex_iterator, self.step))
+  - for x in loader: | site/accelerate/data_loader.py __iter__ | x = decode(packed)
+  - yield from (decode(x) for x in islice(self.packed, rank, None, world)) | return zlib.decompress(x)
+  - for x in map(decode, islice(self.packed, rank, None, world)): | return unpack(x)
+  - for x in islice(self.records(), 0, None, 10): | return unpack(x)
 seeks in videos
   + video.set(cv2.CAP_PROP_POS_FRAMES, n)
   - ok, frame = video.read()

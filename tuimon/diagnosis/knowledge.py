@@ -17,6 +17,8 @@ Table = dict[str, tuple[str, str]]
 POLLING = "a polling loop"
 UNCHANGED, COMPRESSING = "what stays the same, made again each time", "compressing data"
 AUGMENTING = "augmenting images"
+#: The row of loops that take one in n items, and of what does so in one line.
+READ_WHOLE = "a stream that each worker or rank reads whole"
 
 #: Rows of operations in forward, matched with any frame of a stack; backward, which has no lines, has a part of each.
 DIFFERENTIATED: Table = {
@@ -84,6 +86,12 @@ DIFFERENTIATED: Table = {
 }
 #: Other rows matched with any frame of a stack.
 THROUGH: Table = {
+    READ_WHOLE: (
+        r"^ (?:for [^=]+ in (?:enumerate\()?|yield from )(?:\w+\.)?islice\(.*, ?None, ?[a-z_][\w.]*\)"
+        r"|-packages/(?:accelerate|transformers|datasets)/\S+ __iter__ (?:for element in self\.dataset|.*\.step\b)",
+        "skip the records of other workers or ranks before they are read or decoded: records[worker::workers], or"
+        " separate files for each",
+    ),
     "transforms of PyTorch Geometric, at each access": (
         r"-packages/torch_geometric/transforms/",
         "pass those that make the same each time as pre_transform=, or apply them once, before the loop",

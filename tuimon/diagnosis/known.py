@@ -14,6 +14,7 @@ from tuimon.diagnosis.knowledge import (
     GRADIENT_HOOKS,
     INNERMOST,
     POLLING,
+    READ_WHOLE,
     SAVED_HOOKS,
     THREADS,
     THROUGH,
@@ -53,7 +54,7 @@ def known_work_at(place: Place | None, *several: Samples, native: NativeUse = _N
     if (
         place is None
         or not native
-        or (by_samples is not None and by_samples.what in (UNCHANGED, COMPRESSING, AUGMENTING))
+        or (by_samples is not None and by_samples.what in (UNCHANGED, COMPRESSING, AUGMENTING, READ_WHOLE))
     ):
         return by_samples
     ways: list[tuple[NativeUse, tuple[CodeKind, ...]]] = [(user, _UNPACKS)]
@@ -132,6 +133,8 @@ def known_work_in(node: StackNode) -> KnownWork | None:
         saves = "saved_tensors_hooks" in line.source if line is not None else "unpack" in function.function
         what, action = SAVED_HOOKS if saves else GRADIENT_HOOKS
         return KnownWork(what, action.format(f" (registered at {code_place(line)})" if line is not None else ""))
+    if any(frame.skips for frame in node.frames):
+        return KnownWork(READ_WHOLE, THROUGH[READ_WHOLE][1])
     innermost = (node.frame,)
     for table, frames in enumerate((node.frames, node.frames, node.called or innermost, innermost)):
         rows = [row for frame in frames if (row := _row(table, *frame.code, frame.text, frame.user)) is not None]

@@ -38,7 +38,8 @@ class SettingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A line of code on a stack.
 
-    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop, keeping, polls, loops]``.
+    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop, keeping, polls, loops,
+    skips]``.
     The source, and the facts read from it, are given for user code and for the few lines of libraries that need them.
     """
 
@@ -57,6 +58,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     keeping: tuple[KeepingLine, ...] = ()  # in the first frame of a file: its lines that keep objects
     polls: bool = False  # True if it is known to be in a ``while`` that does nothing but wait
     loops: Count = 0  # ``for`` and ``while`` statements of its function around it; 0 also in older logs
+    skips: bool = False  # True if it is the head of a ``for`` that takes one in n items, by their number
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):

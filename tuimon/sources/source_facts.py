@@ -68,6 +68,7 @@ class FileFacts:
         #: the lines of each ``while``, its head included, that only waits for its condition; in any other ``while``,
         #: those of a branch that only sleeps
         self.polling: set[int] = set()
+        self.skipping: set[int] = set()  # the heads of ``for`` that take one in n items, by their number
         self._comprehensions: list[Block] = []
         #: the packages that it imports, by the name that stands for each, or for something taken out of it
         self.imports: dict[str, str] = {}
@@ -137,6 +138,8 @@ class FileFacts:
         match node:
             case ast.For() | ast.AsyncFor() | ast.While():
                 self._loops.append(node)
+                if isinstance(node, ast.For) and _takes_one_in_n(node):
+                    self.skipping.add(node.lineno)
                 if not isinstance(node, ast.While) and _runs_layers(node):
                     self._over_layers.add(node)
                 statements = [each for each in ast.walk(node) if isinstance(each, ast.stmt) and each is not node]
@@ -239,6 +242,21 @@ def _runs_layers(loop: ast.For | ast.AsyncFor) -> bool:
                 called = call.func.slice if isinstance(call.func, ast.Subscript) else call.func
                 if _names([called]) & names and _names(call.args) & made:
                     return True
+    return False
+
+
+def _takes_one_in_n(loop: ast.For) -> bool:
+    """True if all that a loop does with an item depends on its number: ``if n % workers == worker: yield item``."""
+    match loop.target, loop.iter:
+        case ast.Tuple(elts=[_, item]), ast.Call(func=ast.Name(id="enumerate")):
+            items = _names([item])
+        case _:
+            items = _names([loop.target])
+    for n, each in enumerate(loop.body, 1):
+        if isinstance(each, ast.If) and any(isinstance(part, ast.Mod) for part in ast.walk(each.test)):
+            return not each.orelse and (n == len(loop.body) or isinstance(each.body[-1], ast.Continue))
+        if _names([each]) & items:
+            return False
     return False
 
 

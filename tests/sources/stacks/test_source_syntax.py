@@ -356,6 +356,25 @@ def test_which_branches_of_a_loop_only_wait(body, polls):
     assert FileFacts(f"def f():\n while True:\n  {body}".encode().splitlines()).polling == polls
 
 
+@pytest.mark.parametrize(
+    ("body", "skips"),
+    [
+        ("for n, x in enumerate(self.read()):\n  if n % self.workers == self.worker:\n   yield x", True),
+        ("for n, x in enumerate(self.read()):\n  if n % world != rank: continue\n  yield augment(x)", True),
+        ("for x in self.read():\n  n += 1\n  if n // size % world != rank: continue\n  yield x", True),
+        ("for key, x in self.read():\n  if crc32(key) % world == rank:\n   yield x", True),
+        ("for n, x in enumerate(self.read()):\n  rows.append(x)\n  if n % 64 == 63:\n   yield stack(rows)", False),
+        ("for n, x in enumerate(loader):\n  step(x)\n  if n % 100 == 0: log()", False),
+        ("for n, x in enumerate(loader):\n  if n % 100 == 0: log()\n  step(x)", False),
+        ("for n, x in enumerate(self.read()):\n  if n % 2 == 0:\n   yield x\n  else:\n   yield flip(x)", False),
+        ("for n, x in enumerate(self.read()):\n  if n > first: yield x", False),
+        ("for x in self.read():\n  yield x", False),
+    ],
+)
+def test_which_loops_take_one_in_n_items(body, skips):
+    assert FileFacts(f"def f():\n {body}".encode().splitlines()).skipping == ({2} if skips else set())
+
+
 FILES = TargetFiles(None, ended=OURS)
 BLOCKS = """\
 import torch

@@ -13,6 +13,7 @@ from tuimon.diagnosis.evidence.data import DataProcesses, Rollout, Workers, coll
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.finding import Change, EditName, Fix
+from tuimon.diagnosis.knowledge import READ_WHOLE
 from tuimon.diagnosis.known import known_page_reads, known_work_at
 from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, callee_at, in_library, wait_of, work_at
 from tuimon.diagnosis.rule import Claim
@@ -97,7 +98,7 @@ class DataFacts(Struct, frozen=True, dict=True):
     def with_workers(self, text: str) -> Fix | None:
         """The fix of more workers, if their number is known."""
         number, cores = self.more_workers, self.evidence.cores
-        if number is None:
+        if number is None or self.is_read_whole:
             return None
         if not self.workers.number and number > cores:
             text += f"; more than the {cores} cores, because items wait more than they compute"
@@ -193,7 +194,16 @@ class DataFacts(Struct, frozen=True, dict=True):
         if paged is not None:
             return paged
         native = NativeUse() if self.wait is not None or self.is_blocked else self.native
-        return known_work_at(self.hot and self.hot.place, *self.all_samples, native=native)
+        found = known_work_at(self.hot and self.hot.place, *self.all_samples, native=native)
+        if found is None or found.what != READ_WHOLE:
+            return found
+        readers = min((n for n in (self.workers.number, self.evidence.world_size) if n > 1), default=0)
+        return found._replace(saves=1.0 - 1.0 / readers) if readers else None
+
+    @property
+    def is_read_whole(self) -> bool:
+        """True if each worker makes, and drops, what the others make: one worker more makes it as often again."""
+        return self.known is not None and self.known.what == READ_WHOLE and self.workers.number > 0
 
     @cached_property
     def native(self) -> NativeUse:

@@ -121,7 +121,7 @@ class FrameIds:
         no_grad, loops = facts.without_gradients(frame.line), facts.loops(frame.line)
         own = (file, line, function, source, traits.user)
         facts_of = (of_file.counts, loops > 0, of_file.keeping, frame.line in facts.polling, loops)
-        self._new.append(Frame(*own, "", "", no_grad, None, *facts_of))
+        self._new.append(Frame(*own, "", "", no_grad, None, *facts_of, skips=frame.line in facts.skipping))
         return id_
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, code: ProcessCode, is_leaf: bool) -> str:

@@ -3,10 +3,12 @@
 import math
 
 import pytest
+from msgspec.structs import replace
 
 from tests.diagnosis.cpu import BACKWARD, run, workers
 from tests.session.records import frames, process, stacks, thread, threads
 from tuimon.diagnosis.step_model import SLOWDOWN_OF_REST
+from tuimon.records import Frame
 
 
 def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
@@ -72,6 +74,27 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
     assert free.action == "remove or shorten the sleep at download() data.py:95, unless it limits the pace on purpose"
     gained = 100 / 6  # a batch has to be taken over
     assert (free.estimated_speedup, *free.gain) == pytest.approx((gained, gained / 2, math.inf), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("number", "ranks", "high", "advised"),
+    [(2, None, 2.0, ["make"]), (4, None, 2.5, ["make"]), (4, 2, 2.0, ["make"]), (1, None, None, ["set", "make"])],
+)
+def test_what_other_workers_take_is_all_that_skipping_it_saves_and_more_workers_would_make_it_as_well(
+    number, ranks, high, advised
+):
+    """A batch takes 100 ms, the rest of a step 40 ms."""
+    skips = Frame("data.py", 40, "__iter__", "for n, x in enumerate(self.read()):", True, skips=True)
+    whole = replace(frames(first=30), frames=[skips])
+    idle = thread(12, 0.2, state="waiting")
+    phases = {"data": 60, "forward": 40}
+    first, *_ = run(
+        phases, process(world_size=ranks), whole, idle, *workers(number, 0.98, ([0, 30, 1], 40)), cpu_count=16
+    )
+    fixes = sorted(first.fixes, key=lambda fix: fix.action, reverse=True)
+    assert [fix.action.split()[0] for fix in fixes] == advised
+    assert ("skip the records of other workers" in fixes[-1].action) is (high is not None)
+    assert high is None or fixes[-1].gain.high == pytest.approx(high, rel=0.05)
 
 
 def test_cores_that_others_have_do_not_hide_what_a_cheaper_item_gains():
