@@ -26,6 +26,8 @@ from tuimon.records import (
     StepCalls,
     Steps,
     Throttle,
+    TracedFlops,
+    TraceTaken,
 )
 from tuimon.sources.log.source import read_records
 
@@ -161,6 +163,21 @@ def repeated(*lines: LineCalls) -> Alters:
     return alters
 
 
+def traced(*flops: TracedFlops, steps: int = 5) -> Alters:
+    """Each training process was traced, after its first window of steps."""
+
+    def alters(records: Iterable[Record]) -> Iterator[Record]:
+        known: set[int] = set()
+        for each in records:
+            yield each
+            if isinstance(each, Steps) and each.pid not in known:
+                known.add(each.pid)
+                span = {"begin_s": each.t - 1.0, "end_s": each.t, "steps": steps, "wanted": steps}
+                yield TraceTaken(t=each.t, pid=each.pid, file="trace.json.gz", flops=[*flops], **span)
+
+    return alters
+
+
 def below_python(**shares: int) -> Alters:
     """What training threads run, in percent of their samples; libraries by their names, of which ``_`` is a space."""
     rows = [(name.replace("_", " "), "backward", samples) for name, samples in shares.items()]
@@ -228,6 +245,8 @@ def with_contexts(records: Iterable[Record]) -> Iterator[Record]:
 #: Its GPU is busy for 92 % of the steps, and for 68 %; both in float32 without TF32.
 BUSY, WAITING = "h100_guard_in_every_layer", "h100_masked_loss"
 IN_HALF = facts(parameter_dtypes=["bfloat16"], matmul_dtypes=["bfloat16"])
+#: As agents report it that know the types of products.
+IN_FULL = facts(parameter_dtypes=["float32"], matmul_dtypes=["float32"], tf32=False, cudnn_tf32=True)
 IN_DOUBLE = facts(parameter_dtypes=["float64"])
 IDLE = last_counters(**DEAD_SMS)
 #: As NVML counts before Hopper.
@@ -254,6 +273,16 @@ A100 = {
     **{"name": "NVIDIA A100-SXM4-80GB", "compute_capability": 8.0, "power_limit_w": 400.0, "power_w": 125.0},
     **{"power_limit_default_w": 400.0, "sm_clock_mhz": 1410, "sm_clock_max_mhz": 1410, **UNCOUNTED_SMS},
 }
+#: Of 5 steps, each for 30 ms at the peak of an A100 in float32.
+_FLOPS = TracedFlops("product", "float32", round(5 * 0.03 * 19.5e12))
+
+
+def card(name: str, capability: float | None, limit_w: float, used: float = 0.8) -> Alters:
+    """Another GPU than Hopper's, which counts neither SMs nor tensor cores; ``used``: of its power limit."""
+    power = {"power_limit_w": limit_w, "power_limit_default_w": limit_w, "power_w": used * limit_w}
+    return gpus(**{**A100, **power, "name": name, "compute_capability": capability})
+
+
 #: By name: simulated ranks with one fact altered.
 RANKS: dict[str, Callable[[], Iterable[Record]]] = {
     "rank_locked_clocks": lambda: ranks("two losses", late={"sm_clock_mhz": 900}),
@@ -300,6 +329,17 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "before_hopper": (BUSY, (BEFORE_HOPPER,)),
     "at_little_power": (BUSY, (BEFORE_HOPPER, counters(power_w=180.0))),
     "at_low_clocks": (BUSY, (BEFORE_HOPPER, counters(power_w=180.0, sm_clock_mhz=900))),
+    "a100_in_full": (BUSY, (IN_FULL, card("NVIDIA A100-SXM4-80GB", 8.0, 400.0))),
+    "a100_in_full_traced": (BUSY, (IN_FULL, card("NVIDIA A100-SXM4-80GB", 8.0, 400.0), traced(_FLOPS))),
+    "a100_in_full_at_little_power": (BUSY, (IN_FULL, card("NVIDIA A100-SXM4-80GB", 8.0, 400.0, used=0.26))),
+    "a100_in_tf32": (BUSY, (IN_FULL, facts(tf32=True), card("NVIDIA A100-SXM4-80GB", 8.0, 400.0))),
+    "a100_of_unknown_products": (BUSY, (facts(tf32=False), card("NVIDIA A100-SXM4-80GB", 8.0, 400.0))),
+    "l4_in_full_while_waiting": (WAITING, (IN_FULL, card("NVIDIA L4", 8.9, 72.0))),
+    "rtx_3090_in_full_traced": (BUSY, (IN_FULL, card("NVIDIA GeForce RTX 3090", 8.6, 350.0), traced(_FLOPS))),
+    "t4_in_full": (BUSY, (IN_FULL, card("Tesla T4", 7.5, 70.0))),
+    "v100_in_bfloat16": (BUSY, (IN_HALF, card("Tesla V100-SXM2-16GB", 7.0, 300.0))),
+    "p100_in_full": (BUSY, (IN_FULL, card("Tesla P100-PCIE-16GB", 6.0, 250.0))),
+    "mi300x_in_full": (BUSY, (IN_FULL, card("AMD Instinct MI300X", None, 750.0))),
     "tf32_while_waiting": (WAITING, (facts(tf32=True), counters(tensor_ratio=0.2))),
     "float64": (BUSY, (IN_DOUBLE,)),
     "float64_while_waiting": (WAITING, (IN_DOUBLE,)),

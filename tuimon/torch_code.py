@@ -115,6 +115,8 @@ is_model_upkeep = frame_test(
 )
 #: The recurrent layers and cells.
 is_recurrent_layer = frame_test(r"torch/nn/modules/rnn\.py$")
+#: Layers that cuDNN computes.
+is_cudnn_layer = frame_test(r"torch/nn/modules/(?:conv|rnn)\.py$")
 _is_layer_or_update = frame_test(("torch/nn/modules/", r".*_forward"), "torch/optim/")
 
 

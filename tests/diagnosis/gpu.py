@@ -9,7 +9,7 @@ from tuimon.records import Gpu, GpuPhase, GpuTime, Lead, Steps
 from tuimon.session.session import Session
 
 FETCH, FORWARD, MODULE, BACKWARD, IN_BACKWARD, STEP, IN_STEP, ITEM, TO_DEVICE, SAVE = range(10)
-FLOAT, FORWARD_ITEM, IN_FETCH, SCALER, MAKE = range(10, 15)
+FLOAT, FORWARD_ITEM, IN_FETCH, SCALER, MAKE, CONVOLUTION = range(10, 16)
 
 LINES = frames(
     ("/home/me/train.py", 40, "main", "for x, y in loader:", True),
@@ -27,6 +27,7 @@ LINES = frames(
     ("/opt/tuimon/agent/hooks.py", 9, "tuimon_fetch"),
     ("/lib/site-packages/torch/amp/grad_scaler.py", 350, "_maybe_opt_step"),
     ("/home/me/train.py", 39, "main", "x, y = make_batch()", True),
+    ("/lib/site-packages/torch/nn/modules/conv.py", 548, "_conv_forward"),
 )
 #: Samples of each loop, as shares of its CPU time fall.
 USUAL = (([FORWARD, MODULE], 30), ([BACKWARD, IN_BACKWARD], 35), ([STEP, IN_STEP], 15))

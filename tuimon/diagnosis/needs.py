@@ -109,7 +109,7 @@ def _missing_if(is_missing: Callable[[Evidence], object], reason: str) -> Callab
     return lambda evidence: reason if is_missing(evidence) else None
 
 
-def _missing_unless(is_known: Callable[[Evidence], bool], reason: str) -> Callable[[Evidence], str | None]:
+def _missing_unless(is_known: Callable[[Evidence], object], reason: str) -> Callable[[Evidence], str | None]:
     """A need's ``missing`` that gives one reason if the training uses a GPU that is read, and ``is_known`` is False."""
     return _missing_if(lambda each: each.gpu.is_used is not False and each.gpu.rows and not is_known(each), reason)
 
@@ -152,10 +152,11 @@ GPU_WAITS = Need(
 )
 GPU_COUNTERS = Need("NVML's counters", _no_gpu_counters)
 TENSOR_ACTIVITY = Need(
-    "activity of the tensor cores (GPM)",
+    "activity of the tensor cores (GPM), or the types of matrix products",
     _missing_unless(
-        lambda each: any(row.latest.tensor_ratio is not None for row in each.gpu.rows),
-        "this GPU does not report the activity of its tensor cores (GPM: Hopper and later)",
+        lambda each: each.gpu.product_types or any(row.latest.tensor_ratio is not None for row in each.gpu.rows),
+        "this GPU does not report the activity of its tensor cores (GPM: Hopper and later), and the types of the"
+        " model's products are not known",
     ),
 )
 GPU_LOAD = Need(

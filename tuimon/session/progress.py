@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct, field, structs
@@ -13,6 +13,7 @@ from tuimon.session.loaders import EpochRow, LoaderRow
 from tuimon.session.ranks import training_of
 from tuimon.session.series import sum_of_all
 from tuimon.session.session import ProcessView, Session
+from tuimon.threshold import MOST
 
 LeftOf = Literal["run", "epoch"]
 #: The time left in a place as printed, which says nothing once the run has ended.
@@ -164,20 +165,41 @@ def _flops_rate(own: ProcessView) -> tuple[float | None, float | None]:
 
     Example: 1.2e12 operations of bfloat16 in a step, 400 steps a second: 48 % of the 989.5 TFLOPS of an H100.
     """
-    trace = next(
-        (each for each in reversed(own.view.session.traces) if each.pid == own.pid and each.flops and each.steps), None
-    )
-    if trace is None or trace.flops is None:
-        return None, None
-    per_step = sum(row.flops for row in trace.flops) / trace.steps
-    per_s = own.steps.per_second if own.steps is not None else None
+    rows, per_s = _traced_flops(own)
     if not per_s:
         return None, None
+    seconds = _seconds_at_peak(rows, own.process, _gpus_of(own))
+    return sum(row.flops for row in rows) * per_s, None if seconds is None else seconds * per_s
+
+
+def saved_by_lower_precision(own: ProcessView) -> float:
+    """The least share of its time that a process saves in traced products of full float32; 0 if that is unknown.
+
+    They reach at most their peak now, and then at least half of that of TF32, or of float16 on a GPU without TF32.
+    """
+    (rows, per_s), gpus = _traced_flops(own), _gpus_of(own)
+    peaks = dict(_peaks(gpus[0])) if gpus else {}
+    kinds = [row for row in rows if _precision(row, own.process, has_tf32="tf32" in peaks) == "float32"]
+    now_s = _seconds_at_peak(kinds, own.process, gpus)
+    if not per_s or not now_s:
+        return 0.0
+    return max(0.0, now_s * per_s * (1.0 - peaks["float32"] / (MOST * peaks.get("tf32", peaks["float16"]))))
+
+
+def _traced_flops(own: ProcessView) -> tuple[Sequence[TracedFlops], float | None]:
+    """The operations of all steps in the latest trace that counts them, and how often a second they are made."""
+    traces = (each for each in reversed(own.view.session.traces) if each.pid == own.pid and each.flops and each.steps)
+    trace, steps = next(traces, None), own.steps
+    if trace is None or trace.flops is None or steps is None or steps.per_second is None:
+        return (), None
+    return trace.flops, steps.per_second / trace.steps
+
+
+def _gpus_of(own: ProcessView) -> Sequence[Gpu]:
+    """The GPUs that a process uses; empty unless all of them are known."""
     devices = [device.latest for device in own.view.session.nodes.of(own.node).devices.values()]
     gpus = [gpu for gpu in devices if own.process.uses(gpu) or own.pid in gpu.pids]  # as the driver lists them
-    are_known = sum(map(own.process.uses, gpus)) == len(own.process.gpu_uuids)
-    seconds = _seconds_at_peak(trace.flops, own.process, gpus) if are_known else None
-    return per_step * per_s, None if seconds is None else seconds / trace.steps * per_s
+    return gpus if sum(map(own.process.uses, gpus)) == len(own.process.gpu_uuids) else ()
 
 
 def _seconds_at_peak(rows: Iterable[TracedFlops], process: Process, gpus: Iterable[Gpu]) -> float | None:

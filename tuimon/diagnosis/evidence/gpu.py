@@ -199,6 +199,16 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         """Its latest trace; None if none was taken."""
         return next((each for each in reversed(self._own.view.session.traces) if each.pid == self._own.pid), None)
 
+    @cached_property
+    def product_types(self) -> set[str]:
+        """The types of its matrix products, by its latest trace, or the graphs of its first passes; empty if unknown.
+
+        Those graphs do not show the products of a compiled model.
+        """
+        flops = self.trace.flops if self.trace is not None else None
+        seen = () if self.launching.is_compiled else self._own.process.matmul_dtypes
+        return {row.dtype for row in flops} if flops else set(seen)
+
     def waits_in_trace(self, place: Place) -> dict[str, float]:
         """The waits at a line in a mean step, by the runtime's call, from a trace; empty if the trace shows none.
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.diagnosis.gpu import ITEM, PID, USUAL, findings, gpu, session_of
+from tests.diagnosis.gpu import CONVOLUTION, FORWARD, ITEM, MODULE, PID, USUAL, findings, gpu, session_of
 from tests.gpu_simulator.sessions import UUID
 from tests.session.records import process
 from tests.verdicts import accepted_reports
@@ -104,6 +104,50 @@ def test_counters_that_events_contradict_advise_nothing():
     assert found.keys() == {"sync_point", "compute_bound"}
     assert found["compute_bound"].headline.startswith("GPU idle time unknown: CUDA events say at most 27 %")
     assert "idle_gpu" not in findings("gpu_bound", *USUAL, util=0.0, seconds=60.0, pids=[PID])
+
+
+TF32 = "use torch.set_float32_matmul_precision('high') (TF32), or torch.autocast('cuda', torch.bfloat16)"
+FLOAT16 = "use torch.autocast('cuda', torch.float16) with torch.amp.GradScaler('cuda')"
+UNKNOWN_PART = "an unknown part in products of float32: its tensor cores idle"
+
+
+@pytest.mark.parametrize(
+    ("run", "says", "fix", "low", "high"),
+    [
+        ("a100_in_full", UNKNOWN_PART, TF32, None, None),
+        ("a100_in_full_traced", "at least 38 % in products of float32: its", TF32, 1.38, None),
+        ("a100_in_full_at_little_power", "26 % of its power limit at full clock, a weak sign of few", TF32, None, None),
+        ("l4_in_full_while_waiting", UNKNOWN_PART, TF32, None, 1.73),
+        ("rtx_3090_in_full_traced", UNKNOWN_PART, TF32, None, None),  # the peaks of TF32 and float32 are equal
+        ("t4_in_full", UNKNOWN_PART, FLOAT16, None, None),
+        ("v100_in_bfloat16", "an unknown part in products of bfloat16", FLOAT16, None, None),
+    ],
+)
+def test_before_hopper_types_and_settings_show_that_tensor_cores_idle(run, says, fix, low, high):
+    found = findings_of(run)["low_precision_unused"]
+    assert says in found.headline
+    assert found.action.startswith(fix)
+    assert [found.fixes[0].low, found.fixes[0].high] == pytest.approx([low, high], abs=0.02)
+    assert not any("as it should be" in each.headline for each in findings_of(run).values())
+
+
+@pytest.mark.parametrize("run", ["a100_in_tf32", "a100_of_unknown_products", "p100_in_full", "mi300x_in_full"])
+def test_tensor_cores_that_are_absent_or_may_be_used_are_not_said_to_idle(run):
+    assert "low_precision_unused" not in findings_of(run)
+
+
+def test_what_may_be_used_is_named_beside_a_busy_gpu():
+    busy = findings_of("a100_of_unknown_products")["compute_bound"]
+    assert f"lower precision ({TF32.removeprefix('use ')})" in busy.fixes[-1].action
+
+
+@pytest.mark.parametrize(
+    ("cudnn_tf32", "layer", "speaks"), [(True, MODULE, True), (True, CONVOLUTION, False), (False, CONVOLUTION, True)]
+)
+def test_convolutions_use_tf32_by_default(cudnn_tf32, layer, speaks):
+    facts = msgspec.structs.replace(FLOAT32, matmul_dtypes=["float32"], cudnn_tf32=cudnn_tf32)
+    found = findings("gpu_bound", ([FORWARD, layer], 30), *USUAL[1:], util=0.99, compute_capability=8.0, more=[facts])
+    assert ("low_precision_unused" in found) == speaks
 
 
 FLOAT32 = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["float32"], tf32=False)

@@ -17,9 +17,11 @@ from tuimon.diagnosis.step_model import HALF, TAKES_ERROR, without_cost, without
 from tuimon.interval import Interval
 from tuimon.records import MODEL, Gpu, TraceTaken
 from tuimon.session.gpus import GpuMeans
+from tuimon.session.progress import saved_by_lower_precision
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import at, ms_text, percent, size_text
 from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL, TINY, Threshold
+from tuimon.torch_code import is_cudnn_layer
 
 #: Calls of cudaFree per step. Each waits for all work of the GPU; a training makes none once torch's cache is full:
 #: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization
@@ -203,6 +205,9 @@ def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
 
 _HALF = {"float16", "bfloat16"}
 _CUDNN_TF32 = "torch.backends.cudnn.allow_tf32 = True"
+#: Compute capability of the first GPUs with tensor cores, and of the first whose tensor cores take TF32 and bfloat16:
+#: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#features-and-technical-specifications
+_VOLTA, _AMPERE = 7.0, 8.0
 LITTLE_POWER = Threshold(
     0.30,
     "part of its power limit below which a busy GPU at full clock most likely uses few of its SMs",
@@ -283,7 +288,12 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
             evidence=exchange.figures if exchange is not None else {},
         )
     unused = next((each.best for each in unclaimed.found if each.rule == low_precision_unused.__name__), None)
-    had = {"lower precision": unused or _uses_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
+    lower = "lower precision"
+    for card, means in evidence.gpu.counted[:1]:
+        is_open = means.tensor_ratio is None and card.compute_capability and evidence.process.parameter_dtypes
+        way = _lower_precision(evidence, card) if is_open else None  # perhaps its tensor cores idle
+        lower += f" ({way.removeprefix('use ')})" if way is not None else ""
+    had = {lower: unused or _uses_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
     faster = ", ".join((*(each for each, is_so in had.items() if not is_so), "a smaller model", "a faster GPU"))
     how = "as it should be" if unused is None else "its tensor cores idle"
     return new_finding(f"{how}: {most}", unused or "leave the loop as it is", f"only these make it faster: {faster}")
@@ -346,39 +356,77 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     """The GPU multiplies matrices in full float32 while its tensor cores do nothing.
 
     At least half of the products' time is saved: TF32 takes a seventh of the time for large ones on an A100
-    (https://docs.pytorch.org/docs/stable/notes/cuda.html). If the CPU sets the pace, its own work stays.
+    (https://docs.pytorch.org/docs/stable/notes/cuda.html). If the CPU sets the pace, its own work stays. On a GPU that
+    counts neither tensor cores nor SMs, types and settings show that the products do not use them.
     """
-    gpu, process = evidence.gpu.steps, evidence.process
+    gpu = evidence.gpu.steps
     if gpu is None or not evidence.gpu.counted:
         return None
-    (card, means), types = evidence.gpu.counted[0], (process.parameter_dtypes, process.matmul_dtypes)
-    tensor, products = means.tensor_ratio, _products(evidence, gpu, means)
-    if tensor is None or tensor >= TINY * products.high or (means.dram_ratio or 0.0) >= MOST:
+    card, means = evidence.gpu.counted[0]
+    tensor, products, action = means.tensor_ratio, _products(evidence, gpu, means), _lower_precision(evidence, card)
+    by_flops = min(products.high, saved_by_lower_precision(evidence.view.of(evidence.pid)))
+    if action is None or (means.dram_ratio or 0.0) >= MOST:
         return None
-    off = {"torch.set_float32_matmul_precision('high')": not process.tf32, _CUDNN_TF32: process.cudnn_tf32 is False}
-    if not any(off.values()) or any(used and "float32" not in used for used in types):
-        return None  # its products use tensor cores: there are next to none
-    gone = Interval(products.low * HALF - gpu.idle.high, products.high)
+    if tensor is not None:
+        if tensor >= TINY * products.high:
+            return None
+        how = f"{percent(products.high)} of each step, its tensor cores for {100 * tensor:.1f} %"
+    elif not _avoids_tensor_cores(evidence, card):
+        return None
+    else:
+        part = f"at least {percent(by_flops)}" if by_flops >= TINY else "an unknown part"
+        sign = f" (it {power}, a weak sign of few)" if (power := _little_power(gpu)) else ""
+        types = " and ".join(sorted(evidence.gpu.product_types))
+        how = f"up to {percent(products.high)} of each step, {part} in products of {types}{sign}"
+    gone = Interval(max(products.low * HALF, by_flops) - gpu.idle.high, products.high)
     if not gpu.is_bottleneck and evidence.gpu.waits is not None:
         gone = gone.up_to(step_cells(evidence).where(doing={"sync", "copy"}).interval.high)
     if gone.high < REPORTED or (evidence.gpu.awaits_idle_causes and not gpu.is_bottleneck):
         return None
-    action = (
-        f"use {' and '.join(setting for setting, is_off in off.items() if is_off)} (TF32), or"
-        " torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
-    )
-    fix = without_if_sure(evidence, action, gone, changes_training=True)
+    fix = without_if_sure(evidence, f"{action}, and sizes that are multiples of 8", gone, changes_training=True)
     return new_finding(
-        f"GPU computes for {percent(products.high)} of each step, its tensor cores for {100 * tensor:.1f} %: lower"
-        " precision is not used",
+        f"GPU computes for {how}: {'its tensor cores idle' if tensor is None else 'lower precision is not used'}",
         fix.with_open_gain if fix.least else fix,
         severity="warning" if fix.least else "info",
         share=gone.high,
         tensor_ratio=tensor,
         sm_ratio=means.sm_ratio,
         dram_ratio=means.dram_ratio,
+        power_w=means.power_w if tensor is None else None,
         compute_capability=card.compute_capability,
     )
+
+
+def _lower_precision(evidence: Evidence, card: Gpu) -> str | None:
+    """How to multiply with tensor cores; None if settings or types allow it already, or the GPU has none."""
+    process, slow = evidence.process, _slow_types(card)
+    if not slow or any(used and slow.isdisjoint(used) for used in (process.parameter_dtypes, process.matmul_dtypes)):
+        return None
+    if "bfloat16" in slow:
+        return "use torch.autocast('cuda', torch.float16) with torch.amp.GradScaler('cuda')"
+    off = {"torch.set_float32_matmul_precision('high')": not process.tf32, _CUDNN_TF32: process.cudnn_tf32 is False}
+    how = " and ".join(setting for setting, is_off in off.items() if is_off)
+    return f"use {how} (TF32), or torch.autocast('cuda', torch.bfloat16)" if how else None
+
+
+def _slow_types(card: Gpu) -> set[str]:
+    """The types that a GPU multiplies without its tensor cores, float32 as far as it is not rounded to TF32."""
+    capability = card.compute_capability or _AMPERE
+    return set() if capability < _VOLTA else {"float32", "bfloat16"} if capability < _AMPERE else {"float32"}
+
+
+def _avoids_tensor_cores(evidence: Evidence, card: Gpu) -> bool:
+    """True if the types of all products show it, and for float32 the settings.
+
+    Layers of cuDNN, convolutions and recurrent ones, have a setting of their own, which counts if samples show a large
+    part of forward in them: they use TF32 by default.
+    """
+    types, slow, forward = evidence.gpu.product_types, _slow_types(card), evidence.samples.where(phase="forward")
+    if card.compute_capability is None or not types or not types <= slow:
+        return False
+    in_cudnn = forward.part(lambda node: any(is_cudnn_layer(each.file, each.function) for each in node.frames))
+    rounds = evidence.process.cudnn_tf32 if in_cudnn >= LARGE else evidence.process.tf32
+    return "bfloat16" in slow or rounds is False
 
 
 def _products(evidence: Evidence, gpu: GpuSteps, means: GpuMeans) -> Interval:
@@ -389,7 +437,8 @@ def _products(evidence: Evidence, gpu: GpuSteps, means: GpuMeans) -> Interval:
     take at most 0.1 / 0.3 of the step. With other ranks or programs, none of the activity is sure to be the training's
     products.
     """
-    active = min(1.0 - gpu.idle.low, means.sm_ratio if means.sm_ratio is not None else 1.0)
+    waits = evidence.exchange.share.low if evidence.exchange is not None else 0.0
+    active = min(1.0 - gpu.idle.low - waits, means.sm_ratio if means.sm_ratio is not None else 1.0)
     if means.occupancy_ratio is None or means.dram_ratio is None or evidence.world_size > 1 or evidence.gpu.is_shared:
         return Interval(0.0, active)
     others = max(means.occupancy_ratio / MOST, means.dram_ratio / OTHER_TRAFFIC)
