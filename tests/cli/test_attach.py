@@ -45,7 +45,7 @@ def test_a_signal_makes_it_leave(number, target, tmp_path):
         until(lambda: (tmp_path / "a.jsonl").exists() and (tmp_path / "a.jsonl").stat().st_size)
         process.send_signal(signal.SIGHUP)  # does not
         process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate()
         assert process.returncode == 0
     assert "Traceback" not in errors
     assert "log: a.jsonl" in errors
@@ -56,7 +56,7 @@ def test_the_targets_end_is_the_end(target, tmp_path):
     with running("attach", *LEAN, "--log", "a.jsonl", str(target.pid), cwd=tmp_path) as process:
         until(lambda: (tmp_path / "a.jsonl").exists() and (tmp_path / "a.jsonl").stat().st_size)
         target.kill()
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate()
         assert process.returncode == 0
     assert "the process has ended" in errors
     end = next(record for record in read_records(str(tmp_path / "a.jsonl")) if isinstance(record, Exit))

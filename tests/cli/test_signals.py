@@ -113,10 +113,10 @@ def test_dispositions_and_mask_are_those_that_tuimon_was_given(tmp_path, given):
 
 def test_a_terminal_that_is_lost_is_the_trainings_as_well(tmp_path):
     text = """
-import signal, sys
+import signal, sys, time
 signal.signal(signal.SIGHUP, lambda *_: sys.exit(9))
 open("ready", "w").close()
-while True: signal.pause()
+while True: time.sleep(0.01)  # a signal that comes just before a pause would not end it
 """
     words = ("run", "--headless", *LEAN, "--log", "run.jsonl", "--", sys.executable, script(tmp_path, text))
     with on_terminal(*words, cwd=tmp_path) as (process, terminal):
@@ -128,14 +128,14 @@ while True: signal.pause()
 
 def test_the_training_reads_the_terminal_and_ctrl_c_interrupts_it_once(tmp_path):
     text = """
-import getpass, signal
+import getpass, signal, time
 heard = []
 signal.signal(signal.SIGINT, lambda *_: heard.append(1))
 word, secret = input("word? "), getpass.getpass("secret? ")
 signal.signal(signal.SIGUSR2, lambda *_: heard.append(2))
 open("ready", "w").close()
 while 2 not in heard:
-    signal.pause()
+    time.sleep(0.01)
 open("heard", "w").write(f"{word} {secret} {heard}")
 """
     words = [*TUIMON, "run", "--headless", *LEAN, "--", sys.executable, script(tmp_path, text)]

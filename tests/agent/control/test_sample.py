@@ -53,7 +53,7 @@ def test_windows_of_all_threads_and_their_end(own_channel):
     assert not any(
         frame.file.endswith("control/sample.py") for thread in samples.threads for s in thread.stacks for frame in s
     )
-    assert not os.path.exists(files.side_file(own_channel.path, files.STACKS))
+    until(lambda: not os.path.exists(files.side_file(own_channel.path, files.STACKS)))
 
 
 def test_samples_that_cost_much_are_taken_less_often_from_the_second_one_on(own_channel, monkeypatch):
