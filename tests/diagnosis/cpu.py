@@ -6,7 +6,7 @@ from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, thread
 from tuimon.diagnosis.judging import diagnose
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches, Notice, Place
 
 NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
 STARVED = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
@@ -58,3 +58,11 @@ def loader(workers, *made, fetches=10, counts=(), **facts):
     known = LoaderFacts(**{"dataset": "Rows", "kind": "map", "workers": workers} | facts)
     counted = {"number": 1, "window_s": 1.0, "role": "train", "fetches": fetches, "workers": rows, "facts": known}
     return Loader(t=12, pid=100, **counted | dict(counts))
+
+
+def sends_views(sending_ms=100.0, whole_kib=96 << 10, ms_per_batch=2.0, waits_ms=100.0):
+    """The window of a loader whose two workers send batches of 0.5 MiB, of views into so much."""
+    batches = MeasuredBatches(1, 1 << 19, 8, 1, tensors=8, storage_bytes=whole_kib and whole_kib << 10)
+    made = (10, 10 * ms_per_batch, 0.0, 10 * waits_ms, 10 * sending_ms)
+    counts = {"batches": batches, "ready_fetches": 100, "ready_none": 90}
+    return loader(2, made, made, counts=counts, prefetch=2, item=Place("data.py", 31, "__getitem__"))

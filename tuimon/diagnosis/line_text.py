@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, TypeVar
 
 from tuimon.code_origin import package_of
+from tuimon.diagnosis.evidence.data import Views
 from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.stacks.activity import outer_call_names
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Function, StackNode
 from tuimon.session.threads import ThreadRow
-from tuimon.text import at, function_text, percent, plain
+from tuimon.text import at, function_text, ms_text, percent, plain, size_text
 from tuimon.threshold import MOST, SMALL
 
 K = TypeVar("K")
@@ -62,6 +63,14 @@ def most_at(place: Place | None, several: Iterable[Samples], kind: Callable[[Sta
     at_line = Samples.joined(several).where(lambda node: node.place == place)
     kinds = at_line.counted(lambda row: filter(None, (kind(row.node),)))
     return next((each for each, count in kinds.items() if place and count >= MOST * at_line.total), None)
+
+
+def views_text(views: Views) -> tuple[str, str]:
+    """What takes workers so long, and the remedy."""
+    batch, whole = size_text(views.batch_bytes), size_text(views.storage_bytes)
+    what = f"a worker takes {ms_text(views.sending_ms)} to send a batch of {batch}, of views into {whole}"
+    where = f" in {at(views.item)}" if views.item is not None else ""
+    return what, f"copy what is returned{where}, with clone() or torch.tensor(array): of a view, torch sends the whole"
 
 
 def wait_of(place: Place | None, *several: Samples) -> str | None:

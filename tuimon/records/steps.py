@@ -174,7 +174,8 @@ class LoaderWorker(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Sums over the batches that were measured when the training got them; None: unknown for some of them.
 
-    ``[count, bytes, samples, on_cpu, pinned, tokens, padding, tensors]``.
+    ``[count, bytes, samples, on_cpu, pinned, tokens, padding, tensors,
+    storage_bytes]``.
     """
 
     count: Positive  # batches
@@ -185,6 +186,7 @@ class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
     tokens: Count | None = None  # by the shape of the token ids
     padding: Count | None = None  # how many of the tokens a mask leaves out
     tensors: Count | None = None
+    storage_bytes: Count | None = None  # of the whole storages that its tensors on the CPU are views of
 
     def plus(self, other: MeasuredBatches) -> MeasuredBatches:
         pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)

@@ -267,7 +267,7 @@ def test_positions_and_tokens_are_in_the_ring(hooked, clock):
     found = {m.kind: (m.flag > 0, layout.unpack_pair(m.value)) for m in reader.read() if m.kind in layout.LOADER_KINDS}
     reader.close()
     assert (found[layout.TOKENS], found[layout.POSITION]) == ((True, (8, 6)), (True, (1, 4)))
-    assert found[layout.TENSORS] == (True, (2, None))
+    assert found[layout.TENSORS] == (True, (2, 0))
 
 
 ONE = torch.zeros(2, 3)
@@ -317,7 +317,23 @@ def test_tensors_are_found_in_what_holds_them(batch, expected):
 
 def test_many_tensors_are_counted():
     targets = [{"boxes": torch.zeros(3, 4), "label": torch.zeros(3)} for _ in range(80)]
-    assert batches.measure([ONE, targets, ONE], torch)[0] == 161
+    assert layout.unpack_pair(batches.measure([ONE, targets, ONE], torch)[0])[0] == 161
+
+
+WHOLE = torch.zeros(1 << 18)
+
+
+@pytest.mark.parametrize(
+    ("batch", "kib"),
+    [
+        ([WHOLE], 1024),
+        ([WHOLE[:9], WHOLE[9:20]], 1024),  # of one storage
+        ([WHOLE.clone()[:9], WHOLE.clone()[9:20], ONE], 2048),
+        ([WHOLE[:2048].clone(), torch.zeros(4, device="meta")], 8),
+    ],
+)
+def test_the_storages_of_tensors_are_measured_whole(batch, kib):
+    assert layout.unpack_pair(batches.measure(batch, torch)[0]) == (len(batch), kib)
 
 
 def test_where_tensors_lie():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.cpu import BACKWARD, FORWARD, HEALTHY, SIDE, training
+from tests.diagnosis.cpu import BACKWARD, FORWARD, HEALTHY, SIDE, sends_views, training, workers
 from tests.session.records import frames, stacks, thread
 from tuimon.diagnosis.judging import diagnose_run
 from tuimon.records import SettingLine
@@ -236,3 +236,15 @@ def test_an_update_that_mostly_multiplies_matrices_is_told(line, told):
     found = by_rule["compute_bound_cpu" if told else "optimizer_bound"]
     assert ("72 % in the update, above all in products of matrices" in found.headline) is told
     assert (found.where[0].line == 34) is told
+
+
+@pytest.mark.parametrize(
+    ("delay", "sent", "told"), [(0.3, {}, True), (0.0, {}, False), (0.3, {"sending_ms": 5.0}, False)]
+)
+def test_views_that_workers_send_whole_while_the_training_waits_for_a_core_are_told(delay, sent, told):
+    windows = [stacks(t, (COMPUTES, 40), (BACKWARD, 45)) for t in range(1, 13)]
+    busy, sender = thread(12, 0.99 - delay, delay), workers(2, 0.5, ([0], 40))
+    records = training(HEALTHY, LINES, *windows, busy, *sender, sends_views(**sent))
+    found = next(each for each in diagnose_run(records, []) if each.rule == "compute_bound_cpu")
+    assert ("of views into 96 MiB" in found.headline) is told
+    assert (found.where[0].line == 31) is told

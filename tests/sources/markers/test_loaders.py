@@ -219,10 +219,10 @@ def test_batches_that_were_measured_add_up():
 def test_how_many_tensors_belongs_to_the_batch_that_is_measured_next():
     script = LoaderScript(FACTS).feed("f1 b")
     for tensors in (169, 150):
-        script.put(layout.TENSORS, tensors, 1)
+        script.put(layout.TENSORS, layout.pack_pair(tensors, 2048), 1)
         script.put(layout.BATCH, layout.pack_batch(1 << 15, 8, True, None), 1)
     (record,) = script.records()
-    assert record.batches == MeasuredBatches(2, 1 << 16, 16, 2, tensors=319)
+    assert record.batches == MeasuredBatches(2, 1 << 16, 16, 2, tensors=319, storage_bytes=4 << 20)
     script.feed("f1 b").put(layout.BATCH, layout.pack_batch(1 << 15, 8, True, None), 1)
     assert script.records()[0].batches == MeasuredBatches(1, 1 << 15, 8, 1)
 

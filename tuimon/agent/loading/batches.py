@@ -96,7 +96,7 @@ def inspect_batch(iterator: Any, number: int, batch: Any) -> None:
     _rest_until_ns = max(_rest_until_ns, end_ns + min(PAUSE_FACTOR * (end_ns - begin_ns), _MAX_NS))
 
 
-def _figures(batch: Any) -> Optional[Tuple[int, int, Optional[int]]]:
+def _figures(batch: Any) -> Optional[Tuple[Optional[int], int, Optional[int]]]:
     torch = sys.modules["torch"]
     with unobserved():
         found = measure(batch, torch)
@@ -111,8 +111,8 @@ def forget() -> None:
     epoch_lengths.clear()
 
 
-def measure(batch: Any, torch: Any) -> Optional[Tuple[int, int]]:
-    """How many tensors a batch has, and the value of its BATCH marker; None if it cannot be measured."""
+def measure(batch: Any, torch: Any) -> Optional[Tuple[Optional[int], int]]:
+    """The values of a batch's TENSORS and BATCH markers; None if it cannot be measured."""
     tensors = _tensors(batch)
     if not tensors or not all(has_plain_size(each) and read(each, "layout") is torch.strided for each in tensors):
         return None
@@ -124,7 +124,9 @@ def measure(batch: Any, torch: Any) -> Optional[Tuple[int, int]]:
         len(on_cpu) == len(tensors),
         are_pinned(on_cpu, torch),
     )
-    return (len(tensors), packed) if packed is not None else None
+    storages = [read(tensor, "untyped_storage") for tensor in on_cpu]
+    held = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()) >> 10
+    return (pack_pair(len(tensors), held), packed) if packed is not None else None
 
 
 def _tensors(batch: Any) -> Optional[List[Any]]:

@@ -24,7 +24,7 @@ from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Fix
 from tuimon.diagnosis.knowledge import DIFFERENTIATED, GRADIENT_HOOKS, SAVED_HOOKS
 from tuimon.diagnosis.known import has_small_operations, known_work_at, known_work_in, shown_at
-from tuimon.diagnosis.line_text import KEEP_STATE, WAIT_TIPS, work_at
+from tuimon.diagnosis.line_text import KEEP_STATE, WAIT_TIPS, views_text, work_at
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.cores import threads_set_at
 from tuimon.native_code import CodeKind
@@ -223,6 +223,14 @@ def on_one_thread(rest: Unexplained) -> Iterator[Fault]:
     yield Fault("all on one thread", fix.with_upper_bound(most), next(iter(threads_set_at(here, 1)), None))
 
 
+def views_sent_whole(rest: Unexplained) -> Iterator[Fault]:
+    """Workers that copy far more than a batch to send it, while the training waits for the cores that they take."""
+    views, for_cores = rest.evidence.data.views, rest.cells.where(PASSES, via="core").share
+    if views is not None and is_sure(rest.evidence, for_cores):
+        what, copied = views_text(views)
+        yield Fault(what, Fix(copied), views.item)
+
+
 #: Time outside the model's passes: how to recognise it, its name, and the remedy; the first match counts.
 _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
     (
@@ -260,4 +268,4 @@ IN_PASSES: tuple[Callable[[Unexplained], Iterator[Fault]], ...] = (
     products_in_update,
 )
 #: In the order of words in the headline, and of remedies.
-FAULTS = (*IN_PASSES, long_backward, on_one_thread, beside_the_passes)
+FAULTS = (*IN_PASSES, long_backward, views_sent_whole, on_one_thread, beside_the_passes)

@@ -18,14 +18,14 @@ from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.finding import Finding, Fix, Severity, bounds, new_finding
 from tuimon.diagnosis.knowledge import POLLING
 from tuimon.diagnosis.known import figures
-from tuimon.diagnosis.line_text import CHANGES_TRAINING, KEEP_STATE, WAIT_TIPS, at_hot, idle_part
+from tuimon.diagnosis.line_text import CHANGES_TRAINING, KEEP_STATE, WAIT_TIPS, at_hot, idle_part, views_text
 from tuimon.diagnosis.rule import claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.input_facts import MAX_FIELDS, DataFacts, facts_of
 from tuimon.diagnosis.rules.side_work import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel
 from tuimon.interval import Interval
-from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import ms_text, percent
 from tuimon.threshold import LARGE, MOST, REPORTED
 
@@ -197,6 +197,15 @@ def _late_batch(f: DataFacts) -> Reason:
     fixes = [f.fix(any_order, "in_order", 1.0) if is_ordered else None, f.cheaper()]
     late = ms_text((loader.late_ms if loader is not None else None) or 0.0)
     return Reason(f, f": the next batch is {late} late, while later ones are ready{f.in_library}", fixes)
+
+
+@_cause("hand_over", _is_of_workers, lambda f: f.evidence.data.views is not None)
+def _views(f: DataFacts) -> Reason:
+    views = f.evidence.data.views
+    assert views is not None
+    what, copied = views_text(views)
+    f, left = f.blaming(views.item and HotLine(views.item, 1.0, 0)), views.batch_bytes / views.storage_bytes
+    return Reason(f, f": {what}", [Fix(copied).with_upper_bound(1.0 / (1.0 - f.claim.share * (1.0 - left)))])
 
 
 @_cause("hand_over", lambda cell: cell.doing == "hand_over", lambda f: f.are_batches_ready)

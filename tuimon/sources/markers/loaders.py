@@ -100,7 +100,7 @@ class _Loader(Struct):
     awaits_training: bool = False  # True if the latest exhausted epoch has had no batch that was trained on
     batches: MeasuredBatches | None = None
     tokens: tuple[int | None, int | None] = (None, None)  # tokens of the batch that is measured next, and padding in it
-    tensors: int | None = None  # tensors of that batch
+    tensors: tuple[int | None, int | None] = (None, None)  # tensors of that batch, and KiB of their storages
     iterator: int = 0  # id of the latest iterator
     iter_ns: int | None = None  # how long its iter(loader) took; None once the first batch came
     given: int | None = None  # batches that it has given in this epoch
@@ -234,16 +234,17 @@ class LoaderTracker:
                 self._enrolled[key] = (number + 1) % loader.facts.workers
                 loader.workers[value] = Worker(value, number)
         elif kind == layout.TENSORS:
-            loader.tensors, _ = layout.unpack_pair(value)
+            loader.tensors = layout.unpack_pair(value)
         elif kind == layout.TOKENS:
             loader.tokens = layout.unpack_pair(value)
         elif kind != layout.BATCH:
             loader.given, loader.length = layout.unpack_pair(value)
         elif (batch := layout.unpack_batch(value)) is not None:
             pinned = None if batch.is_pinned is None else int(batch.is_pinned)
-            kept = batch.size_bytes, batch.samples, int(batch.is_on_cpu), pinned, *loader.tokens, loader.tensors
-            loader.tokens, loader.tensors = (None, None), None
-            measured = MeasuredBatches(1, *kept)
+            kept = batch.size_bytes, batch.samples, int(batch.is_on_cpu), pinned, *loader.tokens
+            tensors, kib = loader.tensors
+            loader.tokens = loader.tensors = None, None
+            measured = MeasuredBatches(1, *kept, tensors, kib << 10 if kib is not None else None)
             loader.batches = measured if loader.batches is None else loader.batches.plus(measured)
 
     def skip_past(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.cpu import BACKWARD, STARVED, loader, run, workers
+from tests.diagnosis.cpu import BACKWARD, STARVED, loader, run, sends_views, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings
 from tests.session.records import frames, header, native, process, stacks, thread, threads
 from tests.session.records import session_of as records_of
@@ -86,6 +86,26 @@ def test_of_many_tensors_in_a_batch_few_are_to_be_made(tensors, first):
     assert found.action.startswith(first)
     assert found.estimated_speedup > 1.3
     assert found.where[0].function == ("collate" if tensors == 169 else "main")
+
+
+#: What workers send, and whether it is told.
+VIEWS = [
+    ({}, True),
+    ({"sending_ms": 5.0}, False),  # faster than it could be copied: it was sent before
+    ({"sending_ms": 5.0, "whole_kib": 4 << 10}, False),  # for a small part of the time
+    ({"ms_per_batch": 300.0}, False),
+    ({"whole_kib": None}, False),  # older logs
+    ({"whole_kib": 700}, False),
+]
+
+
+@pytest.mark.parametrize(("sent", "told"), VIEWS)
+def test_views_that_are_sent_whole_are_to_be_copied(sent, told):
+    first = bound(sends_views(**sent), FETCHES, *workers(2, 0.5, ([0], 40)))
+    assert ("a worker takes 100 ms to send a batch of 512 KiB, of views into 96 MiB" in first.headline) is told
+    assert (first.cause == "hand_over") is told
+    assert ("in __getitem__() data.py:31, with clone()" in first.action) is told
+    assert not told or (first.where[0].line, first.best.low, first.best.most) == (31, None, pytest.approx(2.6, abs=0.1))
 
 
 def test_workers_that_make_little_beside_their_start_may_as_well_not_be_there():
