@@ -138,6 +138,9 @@ _TELLING: tuple[tuple[str | tuple[str, ...], re.Pattern[str]], ...] = (
     ("torch/nn/modules/rnn.py", re.compile(r"_cell\(")),
     ("torch/nn/modules/linear.py", re.compile(r"\bbilinear\(")),
     ("torch/nn/modules/distance.py", re.compile(r"\bcosine_similarity\(")),
+    ("torch/nn/parallel/distributed.py", re.compile(r"prepare_for_backward\(list\(")),
+    ("torch_geometric/nn/conv/sg_conv.py", re.compile(r"\b(?:propagate|gcn_norm)\(")),
+    ("torch_geometric/nn/conv/ssg_conv.py", re.compile(r"\b(?:propagate|gcn_norm)\(")),
     ("torch/utils/data/_utils/fetch.py", re.compile(r"collate_fn\(")),
 )
 

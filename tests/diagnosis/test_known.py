@@ -29,6 +29,10 @@ fake quantization and its observers
   + y = model(x) | site/torch/nn/modules/module.py inner r = hook(r) | site/torch/ao/quantization/observer.py f
   + y = model(x) | site/torch/ao/quantization/fake_quantize.py forward
   - y = model(x) | site/torch/ao/quantization/stubs.py forward
+features that SGConv propagates again
+  + x = conv(x, edges) | site/torch_geometric/nn/conv/sg_conv.py forward x = self.propagate(edge_index, x=x)
+  + x = conv(x, edges) | site/torch_geometric/nn/conv/ssg_conv.py forward edge_index, edge_weight = gcn_norm(
+  - x = conv(x, edges) | site/torch_geometric/nn/conv/sg_conv.py forward | site/torch/nn/modules/linear.py forward
 loops and degrees of a graph's nodes
   + x = conv(x, edges) | site/torch_geometric/nn/conv/gcn_conv.py gcn_norm | site/torch_geometric/utils/loop.py add_self
   + x = conv(x, edges) | site/torch_geometric/utils/loop.py add_remaining_self_loops
@@ -71,6 +75,17 @@ Jacobians
   + j = jacobian(f, x, create_graph=True, vectorize=True) | site/torch/autograd/functional.py jacobian
   - j = jacobian(f, x) | site/torch/autograd/functional.py jacobian
   - g, loss = grad_and_value(f)(x) | site/torch/_functorch/eager_transforms.py grad_and_value_impl
+products with diagonal matrices
+  + flow = torch.diag(degree) @ affinity @ torch.diag(wet)
+  + x = torch.bmm(torch.diag_embed(scale), x)
+  - d = torch.diag(a @ b)
+logits of all positions, of which one is used
+  + logits = self.lm_head(h)[:, -1] | site/torch/nn/modules/linear.py forward
+  - logits = self.lm_head(h[:, -1]) | site/torch/nn/modules/linear.py forward
+  - last = self.encoder(x)[:, -1] | site/torch/nn/modules/rnn.py forward
+the search for unused parameters
+  + y = net(x) | site/torch/nn/parallel/distributed.py _pre self.reducer.prepare_for_backward(list(_find_tensors(o)))
+  - y = net(x) | site/torch/nn/parallel/distributed.py _pre self.reducer.prepare_for_backward([])
 products of three or more tensors
   + y = torch.einsum("bi,bj,ir->br", a, b, u) | site/torch/functional.py einsum
   - y = torch.einsum("bij,bjk->bik", a, b) | site/torch/functional.py einsum

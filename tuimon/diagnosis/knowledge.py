@@ -17,6 +17,8 @@ Table = dict[str, tuple[str, str]]
 POLLING = "a polling loop"
 UNCHANGED, COMPRESSING = "what stays the same, made again each time", "compressing data"
 AUGMENTING = "augmenting images"
+#: The row of a layer that may keep its result, if its input stays the same.
+PROPAGATED = "features that SGConv propagates again"
 #: The row of loops that take one in n items, and of what does so in one line.
 READ_WHOLE = "a stream that each worker or rank reads whole"
 
@@ -79,6 +81,14 @@ DIFFERENTIATED: Table = {
         r"^ .*\bconv\dd\(\s*\w+\[(\w+)\b[^\]]*\][^,]*, *[\w.]+\[\1\b",
         "convolve all at once, the samples as groups: F.conv2d(x.view(1, b * c, h, w), w.flatten(0, 1), groups=b)",
     ),
+    "products with diagonal matrices": (
+        r"^ .*(?:\bdiag(?:_embed)?\([^()]*\) @ |(?:@ |\b(?:b?mm|matmul)\()(?:[\w.]+\.)?diag(?:_embed)?\()",
+        "multiply rows and columns instead: d[:, None] * x and x * e[None, :] make no matrix, and take no product",
+    ),
+    "logits of all positions, of which one is used": (
+        r"^ .*\b(?:\w*head|\w*logits|lm_\w+|vocab\w*|fc|out|proj\w*)\(\w+\)\[:, ?-1\b",
+        "index the hidden states before the layer: head(x[:, -1])",
+    ),
     "products of three or more tensors": (
         r"^ .*\beinsum\(\s*['\"][^'\"]*,[^'\"]*,",
         "multiply two at a time, small results first, or install opt_einsum: without it torch goes from left to right",
@@ -106,6 +116,11 @@ THROUGH: Table = {
         "turn it on for the last epochs only, and model.apply(disable_observer) once the ranges have settled; observe"
         " with MovingAverageMinMaxObserver: HistogramObserver is for calibration after training",
     ),
+    PROPAGATED: (
+        r"-packages/torch_geometric/nn/conv/ss?g_conv\.py forward .*\b(?:propagate|gcn_norm)\(",
+        "set cached=True if it is the first layer and the graph stays the same; or propagate the features of each graph"
+        " once, before the training",
+    ),
     "loops and degrees of a graph's nodes": (
         r"-packages/torch_geometric/(?:nn/conv/\w+\.py (?:gcn_norm|__norm__) |utils/(?:loop|degree|undirected)\.py )",
         "find them once if the graph stays the same: GCNConv(cached=True); or AddSelfLoops() and GCNNorm() before the"
@@ -128,6 +143,10 @@ THROUGH: Table = {
     "operations on a tensor's subclass, each of which goes through Python": (
         r"torch/(?:_tensor|overrides)\.py (?:__torch_function__|handle_torch_function) ",
         "convert them to plain tensors before the model: x.as_subclass(torch.Tensor)",
+    ),
+    "the search for unused parameters": (
+        r"torch/nn/parallel/distributed\.py \w+ .*\bprepare_for_backward\(list\(",
+        "leave out find_unused_parameters=True if each step uses all parameters: for it DDP walks through the graph",
     ),
     "copies of the model for nn.DataParallel": (r"torch/nn/parallel/[rs]\w+\.py ", "use DistributedDataParallel"),
     "the length of a loader, which its sampler computes": (

@@ -58,6 +58,10 @@ def test_what_is_kept_of_a_stack() -> None:
     assert shorten_stack(whole, ids) == (MAIN, CALL, MODEL, CALL, LINEAR)
     inside = [RawFrame(f"{PACKAGES}/PIL/x.py", line, "f") for line in range(3)]
     assert shorten_stack([ITEM, PIL, *inside, PIL_INSIDE, SELECT], ids) == (ITEM, PIL, PIL_INSIDE, SELECT)
+    propagates = [
+        RawFrame(f"{PACKAGES}/torch_geometric/nn/conv/{name}", 9, "f") for name in ("sg_conv.py", "x.py", "y.py")
+    ]
+    assert shorten_stack([MODEL, CALL, *propagates], ids) == (MODEL, CALL, propagates[0], propagates[2])
     comprehension = PIL_INSIDE._replace(function="<listcomp>")  # has no frame of its own from Python 3.12 on
     assert shorten_stack([ITEM, PIL, PIL_INSIDE, comprehension, SELECT], ids) == (ITEM, PIL, PIL_INSIDE, SELECT)
     deep = [MAIN._replace(line=line) for line in range(1000)]

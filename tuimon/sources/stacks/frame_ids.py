@@ -71,6 +71,8 @@ class FrameIds:
                 part = "evaluation"
             elif is_callback(file, function):
                 part = "callback"
+            elif not part and telling_lines(file) is not None:
+                part = "telling"
             imports = is_import_system(file) or (not user and is_module_body(file, function))
             traits = self._traits[code] = FrameTraits(user, part, is_call_wrapper(file, function), library, imports)
         return traits
