@@ -5,7 +5,7 @@ import pytest
 from tests.diagnosis.cpu import BACKWARD, FORWARD, HEALTHY, SIDE, sends_views, training, workers
 from tests.session.records import frames, stacks, thread
 from tuimon.diagnosis.judging import diagnose_run
-from tuimon.records import SettingLine
+from tuimon.records import Frame, SettingLine
 
 TORCH = "/lib/site-packages/torch"
 REGISTERS = SettingLine("hook", 50, "hooks", "return graph.saved_tensors_hooks(self.pack, self.unpack)")
@@ -43,6 +43,11 @@ LINES = frames(
     ("spikes.py", 31, "backward", "return sum(g * slope(x) for x in ctx.saved_tensors)", True),  # 50
     ("implicit.py", 21, "solve", "g = torch.autograd.grad(f0, z0, g, retain_graph=True)[0] + gradient", True),
     (f"{TORCH}/autograd/__init__.py", 594, "grad"),
+    Frame("model.py", 45, "follow", "level = keep * level + (1 - keep) * frame", True, loop=True),
+    Frame("model.py", 46, "follow", "level = keep * level + (1 - keep) * frame", True),
+    Frame("model.py", 47, "follow", "level = scale * frame + shift", True, loop=True),  # 55
+    (f"{TORCH}/nn/modules/module.py", 1786, "_call_impl"),
+    (f"{TORCH}_geometric/nn/conv/sg_conv.py", 95, "forward", "x = self.propagate(edges, x=x)"),
     first=20,
 )
 LOCK, SLEEP, COMPUTES, SAVES = [*FORWARD, 20], [*FORWARD, 21], [*FORWARD, 22], [23]
@@ -109,6 +114,30 @@ def test_what_is_known_of_a_function_that_takes_much_of_a_pass_is_told(inside, w
     assert (what is None) != (what is not None and what in told.headline)
     assert action in told.action and "use a GPU" in told.fixes[-1].action
     assert ("nothing holds" in told.action) == (what is None) == (told.where[0].file == "train.py")
+
+
+@pytest.mark.parametrize(("inside", "told"), [([53], True), ([54], False), ([55], False), ([53, 56], False)])
+def test_a_state_that_decays_in_a_loop_of_the_model_is_told_with_its_part_of_backward(inside, told):
+    found_here = found(([*FORWARD, *inside], 20), (COMPUTES, 20))["compute_bound_cpu"]
+    assert ("in a recurrence, computed step by step" in found_here.headline) is told
+    assert ("set_flush_denormal" in found_here.action) is told
+    assert not told or found_here.headline.endswith(
+        "43 % in a recurrence, computed step by step, with its part of backward"
+    )
+
+
+@pytest.mark.parametrize(
+    ("phases", "is_certain"),
+    [
+        ({"forward": 80, "backward": 14, "optimizer": 6}, True),
+        ({"forward": 48, "backward": 46, "optimizer": 6}, False),  # a gradient goes through the layer
+        ({"data": 10, "forward": 74, "backward": 10, "optimizer": 6}, False),  # another graph in each step
+    ],
+)
+def test_what_a_layer_computes_again_gains_surely_only_if_its_input_stays_the_same(phases, is_certain):
+    told = found(([*FORWARD, 56, 57], 30), (COMPUTES, 10), phases=phases)["compute_bound_cpu"]
+    assert "in features that SGConv propagates again" in told.headline and "cached=True" in told.action
+    assert (told.best.least is not None and told.severity == "critical") is is_certain
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ For any other, write a function here that yields it, with ``is_sure`` for its sh
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -16,23 +17,26 @@ from tuimon.diagnosis.cells import Cell, Cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import (
     decomposes,
+    in_inner_loop,
     loop_over_data,
     update_path,
     whole_sequences,
 )
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Fix
-from tuimon.diagnosis.knowledge import DIFFERENTIATED, GRADIENT_HOOKS, SAVED_HOOKS
+from tuimon.diagnosis.knowledge import DIFFERENTIATED, GRADIENT_HOOKS, PROPAGATED, SAVED_HOOKS
 from tuimon.diagnosis.known import has_small_operations, known_work_at, known_work_in, shown_at
 from tuimon.diagnosis.line_text import KEEP_STATE, WAIT_TIPS, views_text, work_at
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.cores import threads_set_at
+from tuimon.diagnosis.step_model import without
+from tuimon.interval import Interval
 from tuimon.native_code import CodeKind
 from tuimon.records import PASSES, Place
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import at, percent
-from tuimon.threshold import LARGE, LARGER, MIN_SAMPLES, MOST, REPORTED
+from tuimon.threshold import LARGE, LARGER, MIN_SAMPLES, MOST, REPORTED, TINY
 from tuimon.torch_code import composes, multiplies
 
 
@@ -82,9 +86,20 @@ def known_work(rest: Unexplained) -> Iterator[Fault]:
             rows = Samples(tuple(row for row in samples.rows if known_work_in(row.node) == known))
             lines, hot = rows.counted(lambda row: filter(None, [shown_at(known, row.node)])), rows.hottest()  # noqa: B023
             fix = fix.with_upper_bound(1.0 / (1.0 - share)) if hooks else fix
+            if what == PROPAGATED and has_same_input(rest.evidence, share):
+                fix = without(rest.evidence, "model", fix.action, Interval.around(share)).with_open_gain
             yield Fault(
                 f"{percent(share)} in {what}", fix, max(lines, key=lines.__getitem__, default=hot and hot.place)
             )
+
+
+def has_same_input(evidence: Evidence, share: float) -> bool:
+    """True if the input of work of this share stays the same: no batch comes, and no gradient goes through the work.
+
+    A gradient would take backward as long as the work itself.
+    """
+    batches = evidence.data.fetches or evidence.phases.share_of("data") >= TINY
+    return not batches and evidence.phases.share_of("backward") < share
 
 
 #: Work below Python that is not the model's, by kind of library: its name, and the remedy.
@@ -115,6 +130,32 @@ def below_python(rest: Unexplained) -> Iterator[Fault]:
             yield Fault(f"{percent(part * computing)} in {does}", Fix(instead))
 
 
+#: A state that decays in each step of a loop: ``level = keep * level + gain * x``, ``v = v * decay + x``.
+_DECAYS = re.compile(r"^\s*(\w+) = (?:[\w.\[\], :]+ \* \1|\1 \* [\w.\[\], :]+) \+ ")
+
+
+def recurrence(rest: Unexplained) -> Iterator[Fault]:
+    """A state that decays from step to step of a loop in forward, by operations of its own; backward repeats them."""
+    is_inner = in_inner_loop(rest.evidence.samples)
+
+    def decays(node: StackNode) -> bool:
+        line = node.user_line
+        runs_layer = any(frame.kind == "module" for frame in node.called)
+        return line is not None and is_inner(node) and not runs_layer and _DECAYS.search(line.text) is not None
+
+    hot = rest.samples.where(phase="forward").hottest(decays)
+    share = hot.share * (rest.computes["forward"] + rest.computes["backward"]) if hot is not None else 0.0
+    if hot is not None and hot.samples >= MIN_SAMPLES and is_sure(rest.evidence, share):
+        line = at(hot.place)
+        fewer = (
+            f"compute all steps of the loop at {line} at once (with constant factors it is a convolution, otherwise a"
+            " scan), or take fewer; values that decay towards zero may become denormal, which are slow wherever they"
+            " go: try torch.set_flush_denormal(True)"
+        )
+        what = f"{percent(share)} in a recurrence, computed step by step, with its part of backward"
+        yield Fault(what, Fix(fewer), hot.place)
+
+
 def one_function(rest: Unexplained) -> Iterator[Fault]:
     """A loop over parts of the data, of small operations; else a function whose own work is most of forward.
 
@@ -139,7 +180,8 @@ def one_function(rest: Unexplained) -> Iterator[Fault]:
 
     samples = rest.samples.where(phase="forward")
     hot = samples.hottest(is_own) if samples.total >= MIN_SAMPLES else None
-    if hot is None or hot.share < MOST or not is_sure(evidence, hot.share * forward):
+    is_named = hot is not None and hot.place in {each.at for each in rest.found}
+    if hot is None or is_named or hot.share < MOST or not is_sure(evidence, hot.share * forward):
         return
     known, line = known_work_at(hot.place, rest.samples, native=native), at(hot.place)
     see = f"see whether {line} has to be computed in each step: keep what depends on neither batch nor weights, and"
@@ -262,6 +304,7 @@ def beside_the_passes(rest: Unexplained) -> Iterator[Fault]:
 
 IN_PASSES: tuple[Callable[[Unexplained], Iterator[Fault]], ...] = (
     known_work,
+    recurrence,
     below_python,
     sequences_again,
     one_function,

@@ -16,12 +16,13 @@ from tuimon.diagnosis.evidence.lines import (
 )
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, leading, new_finding
+from tuimon.diagnosis.knowledge import PROPAGATED
 from tuimon.diagnosis.known import figures, known_work_in
 from tuimon.diagnosis.line_text import times_a_step
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, advice_on_warnings
 from tuimon.diagnosis.rules.compute import lower_is_faster
-from tuimon.diagnosis.rules.faults import faults_in
+from tuimon.diagnosis.rules.faults import faults_in, has_same_input
 from tuimon.diagnosis.rules.interpreter import python_in_model
 from tuimon.diagnosis.rules.side_work import wait_in_pass
 from tuimon.diagnosis.step_model import HALF, without, without_cost
@@ -161,23 +162,25 @@ def page_faults(evidence: Evidence) -> Finding | None:
         "start the training with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1, or with tcmalloc or jemalloc: memory"
         " that is freed is then kept for the next step, and the process grows"
     )
+    headline = f"page faults, {hz:,.0f} a second: freed memory returns to the kernel"
+    headline, most = f"{percent(share.high)} of each step is {headline}", share.high
     fixes = [without_cost(evidence, action, share).with_open_gain]
     forward = evidence.samples.where(phase="forward")  # what is known of it may make the memory
     counts = forward.counted(lambda row: filter(None, (known_work_in(row.node),))).most_common(1)
     for known, part in ((known, n / forward.total) for known, n in counts if n >= MIN_SAMPLES):
+        its_share = part * step.computing.where({"forward"}).share
         fix = Fix(f"{known.action}: {percent(part)} of forward is in {known.what}")
-        if part >= MOST:
-            fix = without(
-                evidence, "model", fix.action, Interval.around(part * step.computing.where({"forward"}).share)
-            )
-            fixes.insert(0, fix.with_open_gain)
+        if part >= MOST and (known.what != PROPAGATED or has_same_input(evidence, its_share)):
+            fixes.insert(0, without(evidence, "model", fix.action, Interval.around(its_share)).with_open_gain)
+            if its_share > most:
+                headline, most = f"{percent(its_share)} of each step is in {known.what}; {headline}", its_share
         elif part >= LARGE:
             fixes.append(fix)
     return new_finding(
-        f"{percent(share.high)} of each step is page faults, {hz:,.0f} a second: freed memory returns to the kernel",
+        headline,
         *fixes,
         cause="page_faults",
-        share=share.high,
+        share=most,
         at=evidence.hottest_in("forward"),
         evidence={"faults_hz": hz, "kernel_share": kernel, "step_ms": evidence.phases.mean_ms},
     )
