@@ -1,7 +1,5 @@
 """Recorded runs with one fact altered: what tuimon says of them follows from that fact."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What views print of a recorded run: its report as text and as JSON, and the screen at three sizes."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator

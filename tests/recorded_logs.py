@@ -1,7 +1,5 @@
 """Where the recorded logs are: those of the tests alone, and those that ship with tuimon for ``tuimon demo``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]

@@ -1,7 +1,5 @@
 """A process that has used up its file handles."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A terminal that understands as much as tuimon's own screen and lines need: text, wrapping, and where it is put."""
 
-from __future__ import annotations
-
 import codecs
 import re
 

@@ -1,7 +1,5 @@
 """How much memory an object holds: for tests that state does not grow with a run."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import types

@@ -4,8 +4,6 @@ Estimated: the reports that were accepted (``tests.verdicts``). Measured: fixed 
 those that ran on an H100, without tuimon, and the steps a second of both sides of a code pair.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from typing import NamedTuple

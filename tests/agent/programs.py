@@ -1,7 +1,5 @@
 """Programs of the tests: run with our injection or without, in an interpreter of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """tuimon.phase, mark, step: real no-ops when not monitored, markers when they are; the variables beside them."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import os

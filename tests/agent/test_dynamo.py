@@ -1,7 +1,5 @@
 """torch.compile sees nothing of us, and we see its compilations and the captures of CUDA graphs."""
 
-from __future__ import annotations
-
 import sys
 import types
 from types import SimpleNamespace

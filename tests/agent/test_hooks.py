@@ -1,7 +1,5 @@
 """The three boundaries, what is marked of them, and where a step begins."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.agent.batches import Batches

@@ -1,7 +1,5 @@
 """The agent in a training that runs already: installed late, withdrawn, and nothing left of it."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -1,7 +1,5 @@
 """Stacks of this process that are sampled without a frame object, and the end of a thread."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

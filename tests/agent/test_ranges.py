@@ -1,7 +1,5 @@
 """Ranges of NVTX and of decorated functions become markers; what calls do and return stays the user's."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import types

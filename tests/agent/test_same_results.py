@@ -1,7 +1,5 @@
 """A training is bit for bit the same with our injection and without, and makes the same calls."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The real command line, in a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

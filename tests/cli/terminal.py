@@ -1,7 +1,5 @@
 """A pseudo-terminal with tuimon, or another program, in its foreground."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Calls that a step repeats, from a training on the CPU to the verdict."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A tuimon in the full screen that a test may take the terminal from."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

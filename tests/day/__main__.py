@@ -4,8 +4,6 @@ Two ranks train tiny steps while workers, threads and programs come and go, one 
 and the GPU driver fails (a fake one). Prints what happened and what was promised; exit code 1 when a promise is broken.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

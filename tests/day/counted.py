@@ -1,7 +1,5 @@
 """What the training did by its own count, and what the log says it did."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What goes wrong during the day: py-spy children of the monitor die, the driver loses its GPU or answers late."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

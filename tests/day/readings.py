@@ -1,7 +1,5 @@
 """Memory, CPU time and the log's size, read once a second while the day passes; and how steeply they rise."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The compressed day's arithmetic: slopes, counts, and which promise is broken when."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

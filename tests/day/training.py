@@ -4,8 +4,6 @@ Rank 0 trains on with workers, threads and programs that come and go. Rank 1 rep
 Each appends a line of what it did to FOLDER/made.jsonl.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """CPU trainings for rules: a literal run with a data loader."""
 
-from __future__ import annotations
-
 from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, thread

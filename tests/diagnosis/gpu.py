@@ -1,7 +1,5 @@
 """GPU trainings for rules: what the simulator records, with the samples, threads and counters that belong to it."""
 
-from __future__ import annotations
-
 from tests.gpu_simulator.sessions import UUID, records
 from tests.gpu_simulator.training import PID
 from tests.session.records import by_rule, extend, frames, stacks, threads

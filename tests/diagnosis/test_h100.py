@@ -1,7 +1,5 @@
 """Trainings that ran on an H100: bounds of its idle time, and what is said from moment to moment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from statistics import median
 

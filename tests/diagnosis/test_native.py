@@ -1,7 +1,5 @@
 """What is said of a run whose threads' code below Python is sampled: shares that were guessed before are measured."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.diagnosis.cpu import BACKWARD, FORWARD, HEALTHY, SIDE, STARVED, run, workers

@@ -1,7 +1,5 @@
 """While a loop stands still nothing is said of its steps, and a pause changes no verdict."""
 
-from __future__ import annotations
-
 from tests.session.records import extend, one_process, steps, thread
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.session.state import stands_still

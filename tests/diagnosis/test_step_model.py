@@ -1,7 +1,5 @@
 """What fixes gain: a parameter changed, and the length of the step with it."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

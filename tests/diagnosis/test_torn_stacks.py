@@ -3,8 +3,6 @@
 In 13 runs of one loop four had such a sample. Here three samples in a hundred are.
 """
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

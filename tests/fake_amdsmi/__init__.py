@@ -1,7 +1,5 @@
 """amdsmi without a GPU: the real binding over a fake ``libamd_smi.so`` (see amdsmi.c for the scenario's keys)."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import importlib.util

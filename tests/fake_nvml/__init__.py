@@ -1,7 +1,5 @@
 """NVML without a GPU: the real pynvml over a fake ``libnvidia-ml.so.1`` (see scenario.c for the scenario's keys)."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

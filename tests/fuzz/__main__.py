@@ -4,8 +4,6 @@ Each finding is printed once for each place in the code, with the seed of a case
 any. If a case ends the process, it is the last one on stderr.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

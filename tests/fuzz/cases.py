@@ -1,7 +1,5 @@
 """Cases: each under a clock, its failures counted by the place they come from."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import faulthandler

@@ -1,7 +1,5 @@
 """Hostile strings, records of any type made of them, and what may never reach a terminal."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Logs with damaged lines."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """Damaged rings, read by the monitor's side."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """A small run of the fuzzer, in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

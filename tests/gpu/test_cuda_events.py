@@ -1,7 +1,5 @@
 """The GPU clock on a real GPU: no synchronisation, no other result, no broken capture, and times that are true."""
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import sys

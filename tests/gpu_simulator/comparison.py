@@ -1,7 +1,5 @@
 """What the records report, and the truth in the same terms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from statistics import median
 

@@ -1,7 +1,5 @@
 """The simulated GPUs as the GPU clock of the agent sees a device: streams, events, and what calls cost."""
 
-from __future__ import annotations
-
 import random
 from typing import NamedTuple
 

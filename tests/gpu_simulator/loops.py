@@ -1,7 +1,5 @@
 """Loops of known troubles, one turn each."""
 
-from __future__ import annotations
-
 from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.training import Training
 

@@ -3,8 +3,6 @@
 A loop is a generator: it yields when its GPU arrives at a collective, and is sent when that has ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import NamedTuple

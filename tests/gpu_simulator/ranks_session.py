@@ -1,7 +1,5 @@
 """Several simulated ranks as a whole session: markers and GPU times, with samples and counters that belong to them."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 
 from msgspec import structs

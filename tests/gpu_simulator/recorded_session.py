@@ -1,7 +1,5 @@
 """A recorded training as a whole session: markers and GPU times, with samples and counters that belong to it."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator

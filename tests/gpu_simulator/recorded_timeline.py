@@ -1,7 +1,5 @@
 """A recorded training, its steps repeated without end: what the CPU launched when, and what the GPU really did."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Recorded GPU trainings as numbers: what ``tests/data/gpu_recordings`` holds."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from functools import cache

@@ -1,7 +1,5 @@
 """Whole sessions of simulated trainings, as records: what rules and views are tried on."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from tests.gpu_simulator import machine

@@ -1,7 +1,5 @@
 """What the tests of the monitor give it to handle, and how they drive it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.session import records

@@ -4,8 +4,6 @@ Two ranks train under ``tuimon run --prometheus``, ``tuimon view`` serves their 
 of a session that is made up. Prometheus scrapes all three: each expression of the dashboard must return data.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """What a random training script is made of, drawn from a seed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """The generator itself: its scripts are valid, the same for a seed, and tell a truth that adds up."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Work that a training script does beside its model: functions of plain code, each scaled by one number."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import NamedTuple
 

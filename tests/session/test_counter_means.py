@@ -1,7 +1,5 @@
 """Counters and CPU time of threads over the time in which the training steps."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

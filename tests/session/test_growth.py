@@ -1,7 +1,5 @@
 """Series of windows: what they answer, and that nothing of a session grows with the length of a run."""
 
-from __future__ import annotations
-
 import cProfile
 import doctest
 import gc

@@ -1,7 +1,5 @@
 """Phases from stack samples alone, and those of a loop without backward passes."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """A run on two nodes whose processes have the same ids: what is shown is of the node in focus, rules judge all."""
 
-from __future__ import annotations
-
 from tests.session.records import by_rule, header, loop, process, session_of, steps, threads
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node

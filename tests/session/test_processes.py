@@ -1,7 +1,5 @@
 """The processes of a run of many nodes, and which of them train."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.session.records import extend, header, one_process, process, rank, session_of, steps, thread

@@ -1,7 +1,5 @@
 """The rows of ranks, their size and their waits for each other, from literal records."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import msgspec

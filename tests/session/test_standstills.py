@@ -1,7 +1,5 @@
 """Standstills folded, and read for people."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec import structs
 

@@ -1,7 +1,5 @@
 """What a training does while it makes no steps, on literal sessions."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """The session's answers over the last seconds and over the whole steady part of a run."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.session.records import (

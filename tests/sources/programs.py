@@ -1,7 +1,5 @@
 """Small programs that the tests of sources look at from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Memory history: from the agent's file to the record, and what is said when there is none."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """What threads run below Python, on real processes: C code and Python whose shares are known."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What ``-o`` names is written as a whole, and takes the place of nothing that the user has not given up."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """All text of all types of records is made safe; what is safe stays the same object."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Lines of source files, and which files have none."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

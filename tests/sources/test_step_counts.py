@@ -1,7 +1,5 @@
 """Counts of a step: from the agent's answer to the record, and when an agent is asked."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calls that may hang."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

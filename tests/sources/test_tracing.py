@@ -1,7 +1,5 @@
 """A trace that was taken: its records in the log, the file that is written, the user's lines in it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

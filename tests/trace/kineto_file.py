@@ -1,7 +1,5 @@
 """Writes trace files as kineto does: field by field as torch 2.13 writes them, with the GPU's events of a recording."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """``python -m tests.truth KIND [NAME ...]``: one kind of experiment, as a table."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from typing import Any

@@ -6,8 +6,6 @@ and makes no step; ``# says: TEXT`` is in the headline or a fix; ``# gpus: N`` a
 CUDA_VISIBLE_DEVICES; ``# seconds: N`` is how long it takes.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

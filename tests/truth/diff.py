@@ -3,8 +3,6 @@
 Pairs are stretches cut from a long run, and drawn steps of recorded GPU trainings.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import random

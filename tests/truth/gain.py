@@ -1,7 +1,5 @@
 """Random training scripts with the fixes that tuimon proposes, tried one by one: what do they gain?"""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Planted hangs of ranks, and long pauses that are none: what ``--on-hang`` is told."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

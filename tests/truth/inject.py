@@ -1,7 +1,5 @@
 """Hooks brought into trainings of awkward shapes and withdrawn, again and again: is none harmed?"""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """A kind of experiment, and the runner of all kinds: cases are tried, judged, and shown as one table."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

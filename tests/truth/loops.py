@@ -1,7 +1,5 @@
 """Random training scripts under tuimon, judged by their own stopwatch."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import shutil

@@ -3,8 +3,6 @@
 A pair that changes the training says how, and in which case both sides agree all the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import multiprocessing

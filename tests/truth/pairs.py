@@ -6,8 +6,6 @@ What needs a GPU is simulated: the page's lines in the samples of a simulated tr
 What both sides compute is compared in ``pair_results.py``.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import gzip

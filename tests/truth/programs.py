@@ -6,8 +6,6 @@ the lines of which one must be named, ``# launch: torchrun N`` starts ranks, ``#
 several programs ``# program: NAME`` stands before the labels of each; that name is the script's first argument.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import re

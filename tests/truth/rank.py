@@ -1,7 +1,5 @@
 """Gloo ranks on this machine, one of them late in a known way: is it named, its phase, its line?"""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

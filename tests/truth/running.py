@@ -1,7 +1,5 @@
 """Starts trainings, alone and under tuimon; what is left of one when it is over is ended by its process id."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The runner and its kinds: which cases are tried and kept, their labels, short runs of some."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

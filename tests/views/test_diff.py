@@ -1,7 +1,5 @@
 """A comparison as text: nothing is cut, nothing made up, foreign text is data."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

@@ -1,7 +1,5 @@
 """One page, three views: each shows every part of it."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

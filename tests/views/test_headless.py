@@ -1,7 +1,5 @@
 """Headless lines on literal sessions."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os

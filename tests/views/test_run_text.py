@@ -1,7 +1,5 @@
 """States, nodes, GPUs, findings and numbers in a few words."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

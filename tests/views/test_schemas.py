@@ -1,7 +1,5 @@
 """The published schemas are those of the types, and what is written keeps to the types."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Importing it takes 2 s of CPU, and the first optimizer of a process 2 s more. Fo
 how it starts: those take an interpreter of their own.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -4,8 +4,6 @@ A request is one message with the handles of a connection and of the program's s
 connection, as JSON up to its end: words, env, cwd. The answer is a line with the pid and one with the exit code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

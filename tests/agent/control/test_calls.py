@@ -1,7 +1,5 @@
 """The calls of two steps that read or move tensors, counted by line; and that the program is left as it was."""
 
-from __future__ import annotations
-
 import ctypes
 import inspect
 import json

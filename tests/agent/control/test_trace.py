@@ -1,7 +1,5 @@
 """Traces of torch.profiler that a monitor orders, and what pauses them."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Hooks that are withdrawn: by order, and when their monitor is gone."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

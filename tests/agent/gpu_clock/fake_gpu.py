@@ -1,7 +1,5 @@
 """A GPU that does what a test says, and a loop whose boundaries are marked as the hooks do it."""
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Which calls the GPU clock times, and within which budget."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

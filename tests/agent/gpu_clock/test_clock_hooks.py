@@ -1,7 +1,5 @@
 """What the GPU clock's hooks time, step by step."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """CUDA through torch, on a torch that has only the names which are used; and the GPU clock before CUDA is."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 

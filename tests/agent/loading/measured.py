@@ -1,7 +1,5 @@
 """A program with DataLoaders that measures them itself, and what its ring holds."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Where the time of a process that makes batches goes, and how long finished ones wait."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 

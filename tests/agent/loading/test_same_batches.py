@@ -1,7 +1,5 @@
 """Batches, errors and messages are the same with the workers measured, and the times are right."""
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

@@ -1,7 +1,5 @@
 """The facts that a process publishes of itself, its optimizer and its precision."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import time

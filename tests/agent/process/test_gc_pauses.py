@@ -1,7 +1,5 @@
 """Collections of the garbage collector, and what traces the program, as the agent marks them."""
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

@@ -1,7 +1,5 @@
 """Who may read the process."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

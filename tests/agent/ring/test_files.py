@@ -1,7 +1,5 @@
 """Where a ring is made, why none can be, which rings are removed, and whose descriptors stay open."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

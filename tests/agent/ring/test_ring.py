@@ -1,7 +1,5 @@
 """The ring: wrap-around, overrun, torn slots, holes, fast loops, several threads."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess

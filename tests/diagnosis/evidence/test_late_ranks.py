@@ -1,7 +1,5 @@
 """Ranks that take turns being late, from single steps."""
 
-from __future__ import annotations
-
 import gc
 import random
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """DataLoader workers that are started anew for every epoch, on literal sessions."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec import structs
 

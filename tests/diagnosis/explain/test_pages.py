@@ -1,7 +1,5 @@
 """Every rule has its page, and every page is complete."""
 
-from __future__ import annotations
-
 import ast
 import shlex
 from pathlib import Path

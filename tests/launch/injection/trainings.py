@@ -1,7 +1,5 @@
 """Trainings to inject into: of the stand-in for torch, in any Python; what each computes can be compared."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Stacks of a training thread, in their phases."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

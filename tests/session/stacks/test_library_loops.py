@@ -1,7 +1,5 @@
 """Stacks of a loop that a library owns: its functions' lines, its callbacks, rollouts in an optimizer's closure."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.session.stacks.classified import BACKWARD, FETCH, MODULE, SITE, by_names

@@ -1,7 +1,5 @@
 """Each line of a loop, and each stack by its frames: the loop of the docstring of ``session.stacks.loop``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """Samples since the last step belong to none that has ended: once the one under way is long, they explain none."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

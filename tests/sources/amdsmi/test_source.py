@@ -1,7 +1,5 @@
 """GpuSource over AMD's driver: the real amdsmi over a fake library; which drivers there are."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

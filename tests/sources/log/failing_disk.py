@@ -1,7 +1,5 @@
 """A disk that fails under a log while it is read."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """A small log, record by record, and one that is written a second at a time."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Compressed logs: every flushed window can be read, whatever follows it."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import os

@@ -1,7 +1,5 @@
 """A log that is damaged, unreadable, or that somebody else has written: what is sound of it is read."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections import Counter

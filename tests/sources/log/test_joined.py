@@ -1,7 +1,5 @@
 """The logs of one run on several nodes, read as one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The log: what is written is read back; whose file it is, and which files it never touches."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import gzip

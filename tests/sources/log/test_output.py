@@ -1,7 +1,5 @@
 """The output file: followed, searched for tracebacks, trimmed; and what a program printed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

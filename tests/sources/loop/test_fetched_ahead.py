@@ -1,7 +1,5 @@
 """Batches fetched in a row: ahead of those that train, or evaluated."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.sources.loop.loop_script import MS, ms, play

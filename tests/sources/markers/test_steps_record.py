@@ -1,7 +1,5 @@
 """What a window says of its steps: their lengths in few buckets, where counted ones spent their time, single ones."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The real pynvml over a fake NVML library."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Counters read many at once, GPM, events, processes: the real pynvml over a fake NVML library."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

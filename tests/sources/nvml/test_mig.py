@@ -1,7 +1,5 @@
 """MIG instances: devices of their own, by the real pynvml over a fake NVML library."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fake_nvml import FakeNvml, gpus, modern, usual

@@ -1,7 +1,5 @@
 """GpuSource: the real pynvml over a fake NVML library, one that hangs, and none."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

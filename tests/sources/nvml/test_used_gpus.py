@@ -1,7 +1,5 @@
 """Which GPUs the run uses: by UUID, by process, by CUDA_VISIBLE_DEVICES. The real pynvml over a fake NVML library."""
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A training that no hooks or no ring can come into is named, with the reason and what it costs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What each process of a run is and descends from, from literal families."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

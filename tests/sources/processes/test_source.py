@@ -1,7 +1,5 @@
 """ProcessSource on real processes; the rows of threads from literal ones; windows that are long."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

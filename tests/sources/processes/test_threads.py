@@ -1,7 +1,5 @@
 """The threads of a process: those that sleep on are read in turns."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import threading

@@ -1,7 +1,5 @@
 """Shares against programs that know what they use; how far phases are off is measured by ``bench --only accuracy``."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Whom the sampler takes when, within its CPU budget, and on which core."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Frames: their ids, how stacks are shortened for the log, and the code around a line."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

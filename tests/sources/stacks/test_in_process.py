@@ -1,7 +1,5 @@
 """Stack samples by the agent, where py-spy may not read the process."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

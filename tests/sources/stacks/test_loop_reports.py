@@ -1,7 +1,5 @@
 """What hooks say of a loop: once, with the samples of its process, and again when it changes."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from pathlib import Path

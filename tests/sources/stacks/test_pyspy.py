@@ -1,7 +1,5 @@
 """py-spy: how it is started, what it writes, why it fails, and steps a second from the order of its samples."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """StackSource: real py-spy on real Python processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

@@ -1,7 +1,5 @@
 """What the syntax of a program shows of its lines: counts set, loops, packages at work, blocks, what keeps objects."""
 
-from __future__ import annotations
-
 import pytest
 
 from tuimon.proc.target_files import OURS, TargetFiles

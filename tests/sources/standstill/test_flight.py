@@ -1,7 +1,5 @@
 """Dumps of torch's flight recorder: real ones of four gloo ranks, and such as NCCL's are documented to be."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where a standstill lies: stacks taken, what is waited for, and what is left of it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

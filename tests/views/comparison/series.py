@@ -1,7 +1,5 @@
 """Made-up runs whose steps depend on one another, always the same for the same seed."""
 
-from __future__ import annotations
-
 import math
 import random
 

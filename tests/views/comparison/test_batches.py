@@ -1,7 +1,5 @@
 """Batches of a run, and its warm-up."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.views.comparison.series import correlated

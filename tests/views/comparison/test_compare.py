@@ -1,7 +1,5 @@
 """Two sides compared: what is said, what is refused, and what widens the answer."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Intervals must hold for steps that depend on one another: as often as they say, and no wider than they have to be."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

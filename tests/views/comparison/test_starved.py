@@ -1,7 +1,5 @@
 """Who held the cores that a run waited for, and what that cost it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.diagnosis.gpu import gpu

@@ -3,8 +3,6 @@
 https://www.speedscope.app/file-format-schema.json
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 UNITS = ("bytes", "microseconds", "milliseconds", "nanoseconds", "none", "seconds")

@@ -1,7 +1,5 @@
 """Sessions for tests of metrics, and samples by name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec import structs

@@ -1,7 +1,5 @@
 """The server of metrics against real sockets, and what goes wrong with them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import http.client

@@ -1,7 +1,5 @@
 """What is in a snapshot of a session, the table of metrics, and how they are exposed."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

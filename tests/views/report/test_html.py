@@ -1,7 +1,5 @@
 """The HTML report: one self-contained page that says what the JSON says, and its charts."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The report of ranks: of many nodes, of trainings side by side, of one that was started again."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The report: the JSON contract, text for an e-mail, and both of recorded runs."""
 
-from __future__ import annotations
-
 import html
 import math
 import re

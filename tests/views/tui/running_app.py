@@ -1,7 +1,5 @@
 """The app under Pilot, and what its panes show."""
 
-from __future__ import annotations
-
 from contextlib import asynccontextmanager
 
 from tuimon.views.tui.app import TuimonApp

@@ -1,7 +1,5 @@
 """The app under Pilot: what every key does, where panes are placed, the whole screen."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Charts and lines by cells, not characters: wide ones, cutting, wrapping, ASCII terminals."""
 
-from __future__ import annotations
-
 import pytest
 from rich.cells import cell_len
 

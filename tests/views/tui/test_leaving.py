@@ -1,7 +1,5 @@
 """Leaving the app, and the terminal that it gives back."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty

@@ -1,7 +1,5 @@
 """The update of the parameters on literal sessions: torch's, and one that is written by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

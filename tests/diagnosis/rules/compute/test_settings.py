@@ -1,7 +1,5 @@
 """Settings in force that slow the steps down, on literal sessions."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

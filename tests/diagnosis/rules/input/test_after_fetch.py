@@ -1,7 +1,5 @@
 """Batches that the loop changes after it has fetched them: by the markers, that is part of the forward pass."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.diagnosis.cpu import AUGMENT, BACKWARD, FORWARD, NO_GPU, run

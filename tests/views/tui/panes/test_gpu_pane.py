@@ -1,7 +1,5 @@
 """Several GPUs: cards, table, mosaic, and none at all."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec import structs
 from rich.cells import cell_len

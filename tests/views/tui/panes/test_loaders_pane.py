@@ -1,7 +1,5 @@
 """The panes of loaders and threads: their lines at every width, their place on the board, their keys."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len

@@ -1,7 +1,5 @@
 """The Phases pane: rows, ranges, notes, and how far the CPU is ahead of the GPU."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.session.records import one_process, steps

@@ -1,7 +1,5 @@
 """The verdict in three to five rows, the title above, and how a run ended."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec import structs
 from rich.cells import cell_len

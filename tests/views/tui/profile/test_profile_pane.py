@@ -1,7 +1,5 @@
 """Where the time goes: hot lines, the call tree and their scope, and the pane under Pilot."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.recorded_logs import log_path

@@ -1,7 +1,5 @@
 """Sheets: the picker, help, a thread's stack, memory, where a run stands still."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 

@@ -1,7 +1,5 @@
 """The trace on the screen and in the report."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
