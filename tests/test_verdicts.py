@@ -3,6 +3,7 @@
 import pytest
 
 from tests import verdicts
+from tests.diagnosis.test_cells import check_cells
 from tests.recorded_logs import log_path
 from tests.verdicts import Run, corpora, difference, of_corpus, said
 
@@ -11,8 +12,26 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def parts():
-    return {part.file: part for part in said()}
+def judged():
+    """All parts, and what is wrong with the cells of a run: each is folded once for both."""
+    faults = {}
+
+    def see(run, session):
+        try:
+            check_cells(run, session)
+        except AssertionError as error:
+            faults[run] = error
+
+    return {part.file: part for part in said(see)}, faults
+
+
+@pytest.fixture
+def parts(judged):
+    return judged[0]
+
+
+def test_the_cells_of_each_run_add_up(judged):
+    assert judged[1] == {}
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in verdicts.ACCEPTED.iterdir()))

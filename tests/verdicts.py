@@ -5,8 +5,6 @@ fixes, without headlines and actions, whose words may change while the verdict s
 Screens: the board and the findings of a dozen runs at three sizes.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import gzip
@@ -61,19 +59,22 @@ class Said(NamedTuple):
     text: str
 
 
-def said() -> Iterator[Said]:
-    """All parts, corpus by corpus."""
+def said(see: Callable[[str, Session], None] = lambda run, session: None) -> Iterator[Said]:
+    """All parts, corpus by corpus; ``see`` is given each run and its session."""
     for name, runs in corpora().items():
-        yield from of_corpus(name, runs)
+        yield from of_corpus(name, runs, see)
     yield Said("screens.txt", _joined(printed.screens()))
 
 
-def of_corpus(name: str, runs: Iterable[Run]) -> Iterator[Said]:
+def of_corpus(
+    name: str, runs: Iterable[Run], see: Callable[[str, Session], None] = lambda run, session: None
+) -> Iterator[Said]:
     """Verdicts and reports of a corpus."""
     verdicts_text, texts, jsons = [], [], []
     for run in runs:
         verdicts = Verdicts()
         session, findings = fold(run.records(), verdicts)
+        see(f"{name}/{run.name}", session)
         verdicts_text.append("\n".join(_lines(run.name, session, findings)) + "\n")
         text, json = printed.reports(session, findings, verdicts.changes)
         texts.append((run.name, text))
