@@ -20,7 +20,7 @@ drawn = random.Random(3)
 def work():
     """Loops of all kinds, that end with each kind of jump."""
     number = 0
-    while number < 300:
+    while number < 60:
         number += 1
         if number % 2:
             continue
@@ -44,7 +44,7 @@ def work():
 
 def arrive():
     """One arrival. A function of its own: 3.13 leaves the jump back to a loop's start out of the ``try`` around it."""
-    signal.setitimer(signal.ITIMER_REAL, drawn.uniform(0.0001, 0.002))
+    signal.setitimer(signal.ITIMER_REAL, drawn.uniform(0.00005, 0.0005))
     while signal.getitimer(signal.ITIMER_REAL)[0] > 0:
         attempt(work)
     time.sleep(0.5)  # it may still be on its way: any thread takes a signal

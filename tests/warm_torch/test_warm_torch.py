@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 PROGRAM = """
-import atexit, json, os, pickle, sys, torch
+import atexit, json, os, pickle, sys
 
 class Mine:
     pass
