@@ -64,6 +64,8 @@ attention written out
   + y = a(x) | site/transformers/models/bert/modeling_bert.py eager_attention_forward
   - y = a(x) | site/transformers/integrations/sdpa_attention.py sdpa_attention_forward
 a recurrent cell run position by position
+  + model.fit(loader) | site/keras/src/backend/torch/rnn.py rnn | site/keras/src/layers/rnn/lstm.py call
+  - model.fit(loader) | site/keras/src/layers/rnn/rnn.py call
   + h, c = self.cell(x[:, t], (h, c)) | i = torch.sigmoid(self.gate(x))
   + c, q = self.cell(rain[:, day, None], z[:, day], c)
   - x = self.blocks[i](x, masks[i])
@@ -320,6 +322,10 @@ parsing text or objects again
   - model.eval()
   - a, b = x.split(64, dim=1)
   - pickle.dump(state, file)
+padding of Python lists
+  + trainer.train() | site/transformers/tokenization_utils_base.py as_tensor
+  + trainer.train() | site/transformers/data/data_collator.py torch_call
+  - ids = tokenizer(text) | site/transformers/tokenization_utils_base.py __call__
 searching texts or splitting them into tokens
   + text = re.sub('<.*?>', '', text) | python/re/__init__.py sub
   + ids = tokenizer(text) | site/transformers/tokenization_utils.py tokenize
@@ -389,6 +395,8 @@ Fourier transforms
   - y = fft_length(n)
   - n = scipy.fft.next_fast_len(n)
 transforms of MONAI
+  + for batch in loader: | site/monai/data/dataset.py __getitem__ | site/torch/_tensor.py __torch_function__
+  - y = model(x) | site/monai/data/meta_tensor.py __torch_function__ | site/torch/_tensor.py __torch_function__
   + for batch in loader: | site/monai/data/dataset.py __getitem__ | site/monai/transforms/io/array.py a
   - y = model(x) | site/monai/networks/nets/unet.py forward
 rows of sparse matrices
@@ -397,6 +405,9 @@ rows of sparse matrices
 subgraphs, each taken from the whole graph
   + near = k_hop_subgraph(node, 2, edges) | site/torch_geometric/utils/_subgraph.py k_hop_subgraph
   - near = next(loader) | site/torch_geometric/loader/node_loader.py collate_fn
+negative links of a graph, checked against all of its edges
+  + pairs = negative_sampling(edges, n) | site/torch_geometric/utils/_negative_sampling.py negative_sampling
+  - pairs = torch.randint(n, (2, 64)) | site/torch_geometric/utils/_scatter.py scatter
 graphs walked in Python
   + d = nx.shortest_path_length(g) | site/networkx/algorithms/shortest_paths/generic.py shortest_path
   - d = graph.distances()
@@ -422,6 +433,11 @@ listing folders
 starting programs
   + subprocess.run(['ffmpeg', path]) | python/subprocess.py run
   - run(path)
+edit distances, cell by cell
+  + self.cer.update(texts, truth) | site/torchmetrics/functional/text/helper.py _edit_distance
+  + table[i][j] = min(table[i - 1][j], table[i][j - 1]) + 1
+  - self.bleu.update(texts, truth) | site/torchmetrics/functional/text/bleu.py _bleu_score_update
+  - table[i][j] = a[i] * b[j]
 metrics computed in the loop
   + auc = roc_auc_score(y, p) | site/sklearn/metrics/_ranking.py roc_auc_score
   - loss = ssim(x, y) | site/torchmetrics/functional/image/ssim.py ssim
@@ -433,6 +449,8 @@ distances of all pairs
   - d = (x - y).pow(2).sum(-1)
   - i = KDTree(x).query(y) | site/scipy/spatial/_kdtree.py query
 copies or averages of weights, tensor by tensor
+  + trainer.fit(model) | site/torch/optim/swa_utils.py update_parameters
+  - trainer.fit(model) | site/torch/optim/adamw.py step
   + a.mul_(decay).add_(p, alpha=1 - decay)
   + target.load_state_dict(net.state_dict()) | site/torch/nn/modules/module.py load_state_dict
   - x.mul_(scale)

@@ -44,7 +44,7 @@ DIFFERENTIATED: Table = {
     "attention written out": (r"eager_attention_forward ", "load the model with attn_implementation='sdpa'"),
     "a recurrent cell run position by position": (
         # the text of the latter: h, c = self.cell(x[:, t], (h, c))
-        r"torch/nn/modules/rnn\.py forward .*_cell\("
+        r"torch/nn/modules/rnn\.py forward .*_cell\(|/keras/src/backend/torch/rnn\.py "
         r"| (\w+)[\w, ()]* = [\w.]+\(\w+\[(?::, ?\w+|[a-z]|step|pos|time)(?:, ?(?:[:.]+|None))?\], .*\b\1\b",
         "run the whole sequence with one call of nn.LSTM, nn.GRU or nn.RNN; with another cell, compute everything that"
         " does not depend on its state for all positions at once, before the loop, and take positions with x.unbind(1):"
@@ -132,7 +132,8 @@ THROUGH: Table = {
     ),
     "forward passes made again, for activation checkpointing": (
         r"torch/utils/checkpoint\.py (?:unpack_hook|recompute_fn|backward) ",
-        "checkpoint fewer layers, if there is memory for their activations",
+        "checkpoint fewer layers, if there is memory for their activations; in configurations of TRL, which turn it on,"
+        " set gradient_checkpointing=False",
     ),
     "Jacobians": (
         r"torch/_functorch/eager_transforms\.py wrapper_fn |^ .*\b(?:jacobian|hessian)\(.*\bvectorize ?= ?True",
@@ -140,6 +141,12 @@ THROUGH: Table = {
         " others",
     ),
     "derivatives computed row by row": (r"torch/autograd/functional\.py ", "set vectorize=True, or use torch.func"),
+    "transforms of MONAI": (
+        r"-packages/monai/(?:transforms|data)/(?!meta_)",
+        "keep what is the same in every epoch: monai.data.CacheDataset (with copy_cache=False if no random transform"
+        " changes its input) or PersistentDataset, FgBgToIndicesd() for crops included, with the random transforms"
+        " last; monai.data.set_track_meta(False) makes plain tensors, if nothing reads their metadata",
+    ),
     "operations on a tensor's subclass, each of which goes through Python": (
         r"torch/(?:_tensor|overrides)\.py (?:__torch_function__|handle_torch_function) ",
         "convert them to plain tensors before the model: x.as_subclass(torch.Tensor)",
@@ -298,6 +305,10 @@ BELOW: Table = {
         r"/pandas/core/(?:indexing|series|frame|generic|internals/\w+)\.py ",
         "take the columns out before the loop, as arrays (to_numpy()), and index these",
     ),
+    "padding of Python lists": (
+        r"/transformers/(?:tokenization_utils_base|data/data_collator)\.py (?:_?pad|pad_\w+|as_tensor|torch_call) ",
+        "keep arrays or tensors of each text, and pad these in collate_fn: torch.nn.utils.rnn.pad_sequence()",
+    ),
     "searching texts or splitting them into tokens": (
         r"/re(?:/\w+)?\.py |/sre_\w+\.py |/transformers/\S*tokenization_\S+ |-packages/(?:nltk|spacy|jieba)/",
         "clean and tokenize texts once, before the training, in batches and with a fast tokenizer",
@@ -356,21 +367,22 @@ BELOW: Table = {
         r"^ .*\bfft\.\w*fft[2n]?\(",
         "transform lengths with small prime factors only (pad to scipy.fft.next_fast_len(n)), and fixed filters once",
     ),
-    "transforms of MONAI": (
-        r"-packages/monai/(?:transforms|data)/",
-        "keep what is the same in every epoch: monai.data.CacheDataset or PersistentDataset, with the random transforms"
-        " last; monai.data.set_track_meta(False) makes plain tensors, if nothing reads their metadata",
-    ),
     "rows of sparse matrices": (r"/scipy/sparse/\w+\.py ", "convert once, to CSR for rows, and take a batch at once"),
     "subgraphs, each taken from the whole graph": (
         r"-packages/torch_geometric/utils/_?(?:k_hop_)?subgraph\.py ",
         "take one for all nodes of a batch (k_hop_subgraph() takes several), or sample with NeighborLoader: each call"
         " walks over all edges",
     ),
+    "negative links of a graph, checked against all of its edges": (
+        r"-packages/torch_geometric/utils/_negative_sampling\.py ",
+        "sort the keys of the edges (row * n + column) once, and look up a few random pairs in each step with"
+        " torch.searchsorted(); for a small graph, negative_sampling(method='dense')",
+    ),
     "graphs walked in Python": (r"-packages/(?:networkx|rdkit)/", "make arrays of each graph once"),
     "a dataset of Arrow tables": (
         r"-packages/datasets/",
-        "take batches instead of rows, in with_format('torch'); flatten_indices() after shuffle() or select()",
+        "take batches instead of rows, in with_format('torch'), and transform them in the collator, as set_transform()"
+        " gets Python lists; flatten_indices() after shuffle() or select()",
     ),
     "queries and calls for one item each": (
         r"/requests/api\.py |/urllib/request\.py |^ .*(?:\.(?:execute|fetch(?:one|all))|\blmdb\.open|\btxn\.get)\(",
@@ -386,6 +398,10 @@ BELOW: Table = {
     ),
     "listing folders": (r"/glob\.py |/os\.py _?walk |^ .*\bos\.(?:listdir|scandir)\(", "list them once"),
     "starting programs": (r"/subprocess\.py ", "use a library, or one program that keeps running"),
+    "edit distances, cell by cell": (
+        r"/torchmetrics/functional/text/\S+ _?\w*edit_distance|^ (\w+)\[(\w+)\]\[\w+\] = .*\b\1\[\2 ?- ?1\]",
+        "measure error rates in evaluation, or every hundred steps, with a library that is compiled, such as rapidfuzz",
+    ),
     "metrics computed in the loop": (
         r"-packages/(?:sklearn/metrics/(?!pairwise)|torchmetrics/(?:\w+\.py|(?:functional/)?(?:classification|text|retrieval)/))",
         "collect their inputs (with torchmetrics, in update()), and compute them once, at the end of the epoch",
@@ -395,8 +411,10 @@ BELOW: Table = {
         "use torch.cdist(), in parts",
     ),
     "copies or averages of weights, tensor by tensor": (
-        r"torch/nn/modules/module\.py \w*state_dict\w* |^ .*\.(?:mul_|lerp_|copy_|add_)\(.*\b(?:decay|tau|ema\w*)\b",
-        "list all tensors once, not with state_dict() for each, and use torch._foreach_copy_() or _foreach_lerp_()",
+        r"torch/nn/modules/module\.py \w*state_dict\w* |^ .*\.(?:mul_|lerp_|copy_|add_)\(.*\b(?:decay|tau|ema\w*)\b"
+        r"|torch/optim/swa_utils\.py ",
+        "list all tensors once, not with state_dict() for each, and use torch._foreach_copy_() or _foreach_lerp_();"
+        " pass AveragedModel multi_avg_fn=get_ema_multi_avg_fn(), not avg_fn",
     ),
     "norms of gradients, one by one": (r"^ .*(?:\.grad\b.*norm\(|norm\(.*\.grad\b)", "use torch._foreach_norm()"),
     "checks for NaN": (r"^ .*\bis(?:nan|inf|finite)\(.*\.(?:any|all)\(", "check only the loss, or every 100 steps"),

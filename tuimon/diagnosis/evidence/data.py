@@ -13,6 +13,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from tuimon.code_origin import is_library_file, is_user_file
+from tuimon.diagnosis.evidence.lines import library_place
 from tuimon.diagnosis.evidence.process import SLOW_RATIO, ProcessEvidence, works
 from tuimon.native_code import NativeUse
 from tuimon.records import TRAINING_PHASES, Place, Process, Threads
@@ -20,7 +21,7 @@ from tuimon.session.loaders import LoaderRow
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import ProcessView
 from tuimon.session.stacks.activity import WAITS
-from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
+from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples, heaviest_place
 from tuimon.session.stacks.trie import StackNode, is_environment_step
 from tuimon.threshold import LARGE, LARGER, MIN_SAMPLES, MOST, SMALL, Threshold
 
@@ -408,8 +409,16 @@ def collate_share(loader: LoaderRow | None, makers: Sequence[Samples]) -> float 
 
 
 def collating_function(makers: Samples, part: float) -> HotLine | None:
-    """The user's function that collates, with this ``part`` of all samples; None if it is torch's default."""
-    hot = makers.inside(lambda frame: "collates" in frame.roles).hottest()
+    """The function that collates, the user's or a library's below the user's line, with this ``part`` of all samples;
+    None if it is torch's default.
+    """
+    inside = makers.inside(lambda frame: "collates" in frame.roles)
+    hot = inside.hottest()
+    if hot is None:
+        places = ((place, row.count) for row in inside.rows if (place := library_place(row.node)) is not None)
+        library, count = heaviest_place(places)
+        line = makers.hottest(below="collates") if count >= MOST * inside.total else None
+        hot = line._replace(library=library, share=count / inside.total) if line is not None else None
     return hot._replace(share=part * hot.share) if hot is not None else None
 
 

@@ -59,6 +59,7 @@ class LibraryOptions(NamedTuple):
     pin: str = "pin_memory=True in the DataLoader"
     fused: str = "fused=True"
     environments: str = "a vectorised environment"  # that runs several, in processes
+    evaluate: str = ""  # the options that say how often it evaluates
 
     def without_conversion(self, function: Place) -> str | None:
         """How to keep the library from converting data, if one of its functions does that; else None."""
@@ -94,6 +95,7 @@ LIBRARIES = (
         workers="dataloader_num_workers",
         pin="dataloader_pin_memory=True in TrainingArguments",
         fused='optim="adamw_torch_fused"',
+        evaluate=": raise eval_steps in TrainingArguments",
     ),
     LibraryOptions(
         r"/(?:lightning|pytorch_lightning)/(?:\w+/)*loops/",
@@ -107,6 +109,7 @@ LIBRARIES = (
         compile=f"call torch.compile(model, mode='reduce-overhead') before trainer.fit(): {_ONE_LAUNCH}",
         batch="make batch_size of the DataLoader",
         autocast=" (precision='32-true' in the Trainer)",
+        evaluate=": raise val_check_interval or check_val_every_n_epoch of the Trainer, or set limit_val_batches",
     ),
     LibraryOptions(
         r"/keras/src/backend/torch/trainer\.py$",
@@ -121,6 +124,7 @@ LIBRARIES = (
         compile="pass jit_compile=True to model.compile(): fewer launches",
         batch="make batch_size of model.fit()",
         autocast=" (keras.config.set_dtype_policy('float32'))",
+        evaluate=": raise validation_freq of model.fit()",
     ),
     LibraryOptions(
         r"/skorch/net\.py$",
@@ -145,6 +149,7 @@ LIBRARIES = (
         },
         batch="make batch_size of the algorithm",
         environments="make_vec_env() with n_envs and vec_env_cls=SubprocVecEnv",
+        evaluate=": raise eval_freq of EvalCallback",
     ),
     LibraryOptions(
         r"/accelerate/(?:accelerator|data_loader|optimizer)\.py$",

@@ -21,7 +21,7 @@ from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import host_model, without, without_if_sure
 from tuimon.interval import Interval
 from tuimon.native_code import NativeUse
-from tuimon.records import PASSES, TRAINING_PHASES
+from tuimon.records import PASSES, TRAINING_PHASES, Place
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.activity import outer_calls
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
@@ -65,7 +65,9 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     share, hot = evaluation.share, with_library(hottest_place(placed), evidence.samples, "eval")
     known = known_work_at(hot and hot.place, evidence.samples.where(phase="eval"))
     model, others = host_model(evidence), [rank for rank in evidence.compared if rank.pid != evidence.pid]
-    less = model.fix("evaluate less often, or on part of the data", Change("evaluation", 0.0))
+    less = model.fix(
+        f"evaluate less often, or on part of the data{options(evidence).evaluate}", Change("evaluation", 0.0)
+    )
     divided = model.fix(
         "let all ranks evaluate, each a part of the data (DistributedSampler): the others wait meanwhile",
         Change("evaluation", 1.0 / max(1, evidence.world_size)),
@@ -187,7 +189,10 @@ class _Work(Struct, frozen=True):
             compresses = (self.native.without("kernel").share("compression") or 0.0) >= MOST
             return KnownWork(COMPRESSING, BELOW[COMPRESSING][1]) if compresses else None
         native = NativeUse() if self.runs_model or self.wait else self.native
-        return known_work_at(self.hot.place, self.evidence.samples, native=native)
+        samples = self.evidence.samples
+        if self.hot.library is not None:  # all phases have its line
+            samples = samples.where(_is_in(self.hot.library), phase="other")
+        return known_work_at(self.hot.place, samples, native=native)
 
     @property
     def wait(self) -> str:
@@ -316,10 +321,15 @@ def _side_function(samples: Samples, update: _Update) -> HotLine | None:
     hot = with_library(hot, Samples.joined((side, samples.where(phase="backward"))), "other")
     if hot is None or hot.library is None:
         return hot
-    place, own = hot.place, hot.library.code
+    place = hot.place
     at_line = side.where(lambda node: node.place == place)
-    inside = at_line.where(lambda node: (at := library_place(node)) is not None and at.code == own).total
+    inside = at_line.where(_is_in(hot.library)).total
     return hot._replace(share=hot.share * inside / at_line.total, samples=inside) if at_line.total else hot
+
+
+def _is_in(library: Place) -> Callable[[StackNode], bool]:
+    """A test of stacks: do they end in this function of a library, or in what it calls?"""
+    return lambda node: (at := library_place(node)) is not None and at.code == library.code
 
 
 class _Update:

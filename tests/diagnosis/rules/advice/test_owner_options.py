@@ -8,6 +8,7 @@ from tuimon.diagnosis.rules.advice import LIBRARIES, LibraryOptions
 from tuimon.records import Place
 
 TRAINER, LIGHTNING, KERAS = "transformers/trainer.py", "lightning/pytorch/loops/fit_loop.py", "keras/src/trainer.py"
+KERAS_LOOP = "keras/src/backend/torch/trainer.py"
 
 
 def lines(library, own, function):
@@ -71,6 +72,31 @@ def test_a_metric_that_is_computed_to_be_logged_is_computed_less_often_first():
     assert action.endswith("or call self.log() in fewer steps")
 
 
+def test_what_is_known_of_a_librarys_function_is_found_though_all_phases_have_the_line_that_calls_it():
+    averages = frames(("/v/lib/python3.11/site-packages/torch/optim/swa_utils.py", 358, "update_parameters"), first=45)
+    callback = "lightning/pytorch/callbacks/weight_averaging.py"
+    finding = beside_training([40, 41, 42, 45], lines(LIGHTNING, callback, "on_train_batch_end"), averages)
+    assert finding.headline.endswith("above all in copies or averages of weights, tensor by tensor")
+    assert "multi_avg_fn=" in finding.action
+
+
+@pytest.mark.parametrize(
+    ("library", "option"),
+    [
+        (TRAINER, ": raise eval_steps in TrainingArguments"),
+        (LIGHTNING, ": raise val_check_interval"),
+        (KERAS_LOOP, ": raise validation_freq of model.fit()"),
+        ("stable_baselines3/common/base_class.py", ": raise eval_freq of EvalCallback"),
+        ("nice/loop.py", "part of the data"),
+    ],
+)
+def test_how_often_a_library_evaluates_is_an_option(library, option):
+    windows = loop(8, {"data": 5, "forward": 15, "backward": 20, "eval": 60})
+    samples = stacks(8, ([40, 41, 9], 20), ([40, 41, 11], 20), ([40, 41, 42], 60))
+    finding = by_rule(one_process(*lines(library, library, "evaluate"), windows, samples))["side_work"]
+    assert finding.action.startswith("evaluate less often") and option in finding.action
+
+
 def test_a_librarys_work_that_no_option_is_known_of_is_its_callbacks():
     transformers, keras = (next(each for each in LIBRARIES if name in each.loop) for name in ("transformers", "keras"))
     assert "callbacks" in transformers.less_of(Place("trainer.py", 3, "_run_epoch"))
@@ -96,11 +122,11 @@ def test_a_trainer_that_exchanges_gradients_once_by_itself_has_an_option_for_how
 
 
 def test_data_that_a_library_converts_is_to_come_as_it_takes_it():
-    keras, core = "keras/src/backend/torch/trainer.py", "keras/src/backend/torch/core.py"
+    core = "keras/src/backend/torch/core.py"
     windows = loop(12, {"data": 40, "forward": 30, "backward": 30})
     fetch = frames(("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"), first=45)
     samples = stacks(12, ([40, 41, 45, 42], 60), ([40, 41, 11], 40))
-    session = one_process(NO_GPU, lines(keras, core, "convert_to_tensor"), fetch, windows, samples)
+    session = one_process(NO_GPU, lines(KERAS_LOOP, core, "convert_to_tensor"), fetch, windows, samples)
     finding = by_rule(session)["input_bound"]
     assert any(fix.action.startswith("give model.fit() batches of tensors") for fix in finding.fixes)
     assert not any("vectorise" in fix.action for fix in finding.fixes)

@@ -205,6 +205,15 @@ def test_without_hooks_torchs_fetcher_shows_what_collates_whatever_its_name(make
     assert (first.cause, first.where[0].function) == (cause, "mask")
 
 
+def test_a_librarys_function_that_collates_is_named_with_the_users_line():
+    pads = "/v/lib/python3.11/site-packages/transformers/tokenization_utils_base.py", 708, "as_tensor"
+    below = frames((FETCHER, 57, "fetch", COLLATES[-1]), pads, first=30)
+    first, *_ = run(STARVED, below, stacks(12, ([3, 4, 30, 31], 60)))
+    assert (first.cause, first.where[0].line) == ("slow_collate", 44)
+    assert "in as_tensor() tokenization_utils_base.py:708, above all in padding of Python lists" in first.headline
+    assert "keep arrays or tensors of each text" in first.action
+
+
 ITEM, JOIN = Place("data.py", 25, "__getitem__"), Place("data.py", 70, "join")
 
 
