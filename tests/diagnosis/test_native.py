@@ -308,15 +308,20 @@ def test_of_page_faults_the_operation_that_may_need_the_memory_is_told(line, tol
     assert not told or (first is found.best and first.gain is not None)  # most of forward
 
 
-@pytest.mark.parametrize(("part", "leads"), [(60, False), (20, True)])
-def test_a_known_operation_that_takes_more_of_a_step_than_page_faults_stands_before_them(part, leads):
+@pytest.mark.parametrize(
+    ("part", "line", "share", "before"),
+    [
+        (60, "order = scores.argsort(1)", 0.57, ""),
+        (20, "order = scores.argsort(1)", 0.3, "30 % of each step is in sorts; 19 %"),
+        (60, "c = F.cosine_similarity(z[:, None], z[None])", 0.64, "64 % of each step is in cosine similarities; 57 %"),
+    ],
+)
+def test_a_known_operation_that_takes_more_of_a_step_than_page_faults_stands_before_them(part, line, share, before):
     passes = [use(100, name, torch=100 - part, kernel=part) for name in ("forward", "backward")]
     faults = thread(12, 0.99, faults=[ThreadFaults(100, part * 20_000 // 3, 0.0)])
-    line = Frame("net.py", 30, "match", "c = F.cosine_similarity(z[:, None], z[None])", True)
-    found = model(*passes, faults, line=line)
-    assert ("% of each step is in cosine similarities; " in found.headline) is leads
-    assert " is page faults, " in found.headline and found.best.action.startswith("for all pairs")
-    assert found.share_of_step == pytest.approx(0.3 if leads else 0.57, abs=0.02)
+    found = model(*passes, faults, line=Frame("net.py", 30, "match", line, True))
+    assert found.headline.startswith(f"{before or '57 %'} of each step is page faults, ")
+    assert found.share_of_step == pytest.approx(share, abs=0.01) and "of forward is in" in found.action
 
 
 def test_faults_under_another_allocator_are_not_malloc_s():

@@ -16,7 +16,7 @@ from tuimon.diagnosis.evidence.lines import (
 )
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, leading, new_finding
-from tuimon.diagnosis.knowledge import PROPAGATED
+from tuimon.diagnosis.knowledge import DIFFERENTIATED, PROPAGATED
 from tuimon.diagnosis.known import figures, known_work_in
 from tuimon.diagnosis.line_text import times_a_step
 from tuimon.diagnosis.rule import Unclaimed, is_sure
@@ -168,7 +168,7 @@ def page_faults(evidence: Evidence) -> Finding | None:
     forward = evidence.samples.where(phase="forward")  # what is known of it may make the memory
     counts = forward.counted(lambda row: filter(None, (known_work_in(row.node),))).most_common(1)
     for known, part in ((known, n / forward.total) for known, n in counts if n >= MIN_SAMPLES):
-        its_share = part * step.computing.where({"forward"}).share
+        its_share = part * step.computing.where(MODEL if known.what in DIFFERENTIATED else {"forward"}).share
         fix = Fix(f"{known.action}: {percent(part)} of forward is in {known.what}")
         if part >= MOST and (known.what != PROPAGATED or has_same_input(evidence, its_share)):
             fixes.insert(0, without(evidence, "model", fix.action, Interval.around(its_share)).with_open_gain)
