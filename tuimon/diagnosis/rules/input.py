@@ -212,11 +212,12 @@ def _views(f: DataFacts) -> Reason:
 def _hand_over(f: DataFacts) -> Reason:
     tensors, wait_ms = f.unjoined_tensors, f.loader.wait_ms if f.loader is not None else None
     f = f.blaming((f.workers.hot_in_collate if tensors else None) or f.own)
-    none = f"set num_workers=0 (now {f.workers.number}): handing a batch over takes longer than making it"
-    fixes = [f.fix(none, "workers")]
+    text = f"set num_workers=0 (now {f.workers.number}): handing a batch over takes longer than making it"
+    none = f.fix(text, "workers")
+    fixes = [none] if none.most > 1.0 else []
     if tensors is None:
         larger = f"use larger batches: each costs the same to hand over ({CHANGES_TRAINING})"
-        fixes.append(f.fix(larger, "fetch")._replace(changes_training=True))
+        fixes.append(f.fix(larger, "fetch", part=f.sure_of_hand_over)._replace(changes_training=True))
     else:
         join = (
             f"join the {tensors} tensors of a batch in the collate_fn, one for each field, or send NumPy arrays:"

@@ -254,6 +254,18 @@ class DataFacts(Struct, frozen=True, dict=True):
         numbers = ((has + 1, 2 * has) if has else (cores - 1, cores)) + (enough, most)
         return self.model.best_number(n for n in numbers if has < n <= most)
 
+    @property
+    def sure_of_hand_over(self) -> Interval:
+        """The part of the wait that taking batches over less often saves: at most all of it, at least without waits for
+        a core, which all waits may be if no core idles.
+        """
+        taken = self.evidence.machine.cores_taken
+        all_busy = taken is not None and taken.idle is not None and taken.idle < HALF
+        cells = [cell for cell in self.cells if cell.doing == "hand_over"]
+        sure = sum(cell.share for cell in cells if not (all_busy and cell.node and cell.node.activity in WAITS))
+        whole = sum(cell.share for cell in cells_of(self.evidence) if cell.phase == "data")
+        return Interval(sure / whole, 1.0)
+
     @cached_property
     def unjoined_tensors(self) -> int | None:
         """The tensors of a batch if each sample has its own, which more tensors than fields show; else None."""

@@ -8,7 +8,7 @@ from tests.session.records import frames, header, native, process, stacks, threa
 from tests.session.records import session_of as records_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.judging import diagnose
-from tuimon.records import MeasuredBatches, Place
+from tuimon.records import MachineMemory, MeasuredBatches, Place
 from tuimon.threshold import MIN_SAMPLES
 
 TORCH = "/lib/site-packages/torch"
@@ -86,6 +86,20 @@ def test_of_many_tensors_in_a_batch_few_are_to_be_made(tensors, first):
     assert found.action.startswith(first)
     assert found.estimated_speedup > 1.3
     assert found.where[0].function == ("collate" if tensors == 169 else "main")
+
+
+@pytest.mark.parametrize(("busy_cores", "low"), [(2.0, 1.0), (1.0, 1 / 0.69)])
+def test_waits_of_a_hand_over_may_be_for_cores_that_others_hold(busy_cores, low):
+    """Workers that make a batch in 8 ms may not be left out either."""
+    memory = MachineMemory(t=12, pid=0, window_s=5.0, busy_cores=busy_cores, stolen_cores=0.0)
+    slow, own = handed_over(6.2, 8.0, ready_none=5), thread(12, 0.3)
+    receives = frames(("/usr/lib/python3.11/multiprocessing/connection.py", 395, "_recv"), first=30)
+    awaits = stacks(12, ([3, 4, 30], 50))
+    first = bound(memory, slow, receives, awaits, own, *workers(2, 0.1, ([0, 1], 40)))
+    (larger,) = first.fixes
+    assert larger.action == f"use larger batches: {ALIKE}"
+    assert larger.gain.low == pytest.approx(low, rel=0.02)
+    assert larger.gain.high >= 2.0
 
 
 #: What workers send, and whether it is told.
