@@ -184,6 +184,13 @@ def test_beside_others_greedy_threads_are_still_too_many():
     assert "torch.set_num_threads(2)" in found["cpu_oversubscribed"].action
 
 
+def test_threads_that_are_too_many_and_others_that_take_a_core_are_both_reported_each_with_its_waits():
+    """Of 1.8 cores that three threads wait for, others use 0.8."""
+    found = run(busy(100, 3, 0.4, 0.6), measured(2.0))
+    assert found["neighbour"].share_of_step == pytest.approx(0.6 * 0.8 / 1.8)
+    assert found["cpu_oversubscribed"].share_of_step == pytest.approx(0.6 * 1.0 / 1.8)
+
+
 # -- where the number comes from
 
 

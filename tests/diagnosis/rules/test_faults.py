@@ -5,7 +5,7 @@ import pytest
 from tests.diagnosis.cpu import BACKWARD, FORWARD, HEALTHY, SIDE, sends_views, training, workers
 from tests.session.records import frames, stacks, thread
 from tuimon.diagnosis.judging import diagnose_run
-from tuimon.records import Frame, SettingLine
+from tuimon.records import Frame, MachineMemory, SettingLine
 
 TORCH = "/lib/site-packages/torch"
 REGISTERS = SettingLine("hook", 50, "hooks", "return graph.saved_tensors_hooks(self.pack, self.unpack)")
@@ -53,10 +53,11 @@ LINES = frames(
 LOCK, SLEEP, COMPUTES, SAVES = [*FORWARD, 20], [*FORWARD, 21], [*FORWARD, 22], [23]
 
 
-def judged(*counted, phases=HEALTHY, cpu=0.99, **of_steps):
-    """By rule; ``cpu``: of the training thread, which runs, or wants to, for as long as it does not wait."""
+def judged(*counted, phases=HEALTHY, cpu=0.99, delay=None, busy_cores=None, **of_steps):
+    """By rule; ``cpu``, ``delay``: of the training thread; ``busy_cores``: used by all programs."""
     windows = [stacks(t, *counted) for t in range(1, 13)]
-    findings = diagnose_run(training(phases, LINES, *windows, thread(12, cpu), **of_steps), [])
+    used = MachineMemory(t=12.0, pid=0, window_s=1.0, busy_cores=busy_cores)
+    findings = diagnose_run(training(phases, LINES, *windows, thread(12, cpu, delay), used, **of_steps), [])
     return {finding.rule: finding for finding in findings}
 
 
@@ -258,10 +259,12 @@ def test_the_line_of_work_at_each_update_is_told():
     assert found.action == "see whether nn.utils.clip_grad_norm_() train.py:63 can do less, or all at once"
 
 
+UPDATES = {"data": 1, "forward": 10, "backward": 15, "optimizer": 72, "other": 2}
+
+
 @pytest.mark.parametrize(("line", "told"), [(41, True), (42, False)])
 def test_an_update_that_mostly_multiplies_matrices_is_told(line, told):
-    phases = {"data": 1, "forward": 10, "backward": 15, "optimizer": 72, "other": 2}
-    by_rule = judged((COMPUTES, 10), (BACKWARD, 15), ([39, 40, line], 72), phases=phases)
+    by_rule = judged((COMPUTES, 10), (BACKWARD, 15), ([39, 40, line], 72), phases=UPDATES)
     found = by_rule["compute_bound_cpu" if told else "optimizer_bound"]
     assert ("72 % in the update, above all in products of matrices" in found.headline) is told
     assert (found.where[0].line == 34) is told
@@ -277,3 +280,24 @@ def test_views_that_workers_send_whole_while_the_training_waits_for_a_core_are_t
     found = next(each for each in diagnose_run(records, []) if each.rule == "compute_bound_cpu")
     assert ("of views into 96 MiB" in found.headline) is told
     assert (found.where[0].line == 31) is told
+
+
+@pytest.mark.parametrize(
+    ("update", "fault", "action"),
+    [
+        (
+            [([39, 40, 41], 72)],
+            "41 % in the update, above all in products of matrices; ",
+            "multiply on the shorter side",
+        ),
+        ([], "", "leave the model as it is: it spends its time computing"),
+    ],
+)
+def test_beside_programs_that_take_the_cores_the_faults_are_those_of_a_machine_without_them(update, fault, action):
+    """Others have a core for 42 % of the time; 72 % of the training's own time is 41 % of a step."""
+    phases, beside = UPDATES if update else HEALTHY, {"cpu": 0.58, "delay": 0.42, "busy_cores": 2.0}
+    by_rule = judged((COMPUTES, 10), (BACKWARD, 15), *update, phases=phases, **beside)
+    assert by_rule["neighbour"].share_of_step == pytest.approx(0.42, abs=0.01)
+    found = by_rule["compute_bound_cpu"]
+    assert found.headline.endswith(f"{fault}42 % in waits for a core that others have")
+    assert found.action.startswith(action)

@@ -57,7 +57,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         fix,
         *(each for each, _ in others),
         severity="warning" if ways and (fix.gain is None or fix.gain.high >= WARNING_GAIN) else "info",
-        share=own if here else machine.delay_ratio,
+        share=own if here else machine.delay_ratio and machine.delay_ratio * (1.0 - machine.waits_from_outside.part),
         at=where,
         elsewhere=not here,
         evidence={
@@ -163,9 +163,7 @@ def neighbour(evidence: Evidence) -> Finding | None:
     found = [
         machine
         for machine in evidence.machines
-        if lost_share(machine) is None  # otherwise it mainly waits for its own threads
-        and (_taken_share(machine, evidence) or 0.0) >= LARGE
-        and machine.are_workers_known
+        if (_taken_share(machine, evidence) or 0.0) >= LARGE and machine.are_workers_known
     ]
     if found:
         return _taken_cores(*worst_of(found, lambda each: each.delay_ratio or 0.0), evidence)

@@ -57,6 +57,11 @@ class Unexplained(NamedTuple):
     samples: Samples  # the training thread's in these phases
     found: list[Fault]  # by the functions before, in the order of ``FAULTS``
 
+    def is_sure(self, share: float, least: float = REPORTED) -> bool:
+        """True if a share of the step is surely that much of it without waits for cores that others have."""
+        own = 1.0 - self.cells.where(doing={"others"}).share
+        return is_sure(self.evidence, share / max(TINY, own), least)
+
 
 def faults_in(unclaimed: Unclaimed) -> list[Fault]:
     """All faults of a loop; only those in its passes if findings show the cause of the loop's waits."""
@@ -126,7 +131,7 @@ def below_python(rest: Unexplained) -> Iterator[Fault]:
     least = {"pool": 1.0 / (rest.evidence.process.intra_op_threads or math.inf) + for_cores, "kernel": LARGE}
     for kind, (does, instead) in _BELOW_PYTHON.items():
         part = native.share(kind) or 0.0
-        if part >= least[kind] and is_sure(rest.evidence, part * computing):
+        if part >= least[kind] and rest.is_sure(part * computing):
             yield Fault(f"{percent(part * computing)} in {does}", Fix(instead))
 
 
@@ -194,7 +199,7 @@ def sequences_again(rest: Unexplained) -> Iterator[Fault]:
     """A model that draws tokens without what it has computed for those before."""
     again, forward = whole_sequences(rest.evidence.samples.in_steps), rest.evidence.phases.share_of("forward")
     share = rest.computes["forward"] * min(1.0, again.share / (forward or 1.0)) if again is not None else 0.0
-    if again is not None and is_sure(rest.evidence, share):
+    if again is not None and rest.is_sure(share):
         what = f"{percent(share)} in a model that runs over whole sequences for each token that it appends"
         yield Fault(what, Fix(KEEP_STATE), again.place)
 
@@ -202,7 +207,7 @@ def sequences_again(rest: Unexplained) -> Iterator[Fault]:
 def products_in_update(rest: Unexplained) -> Iterator[Fault]:
     """An optimizer that multiplies matrices, such as Muon or Shampoo, for most of the step."""
     share, hot = rest.computes["optimizer"], rest.evidence.hottest_in("optimizer")
-    if hot is not None and multiplies(hot.place.function, hot.place.source) and is_sure(rest.evidence, share, MOST):
+    if hot is not None and multiplies(hot.place.function, hot.place.source) and rest.is_sure(share, MOST):
         fewer = (
             "multiply on the shorter side of each matrix (transpose it if it is tall), and all matrices of one shape at"
             " once, with torch.bmm()"
@@ -227,7 +232,7 @@ def long_backward(rest: Unexplained) -> Iterator[Fault]:
     samples = rest.evidence.samples.where(phase="backward")
     is_known = rest.evidence.samples.where(phase="forward").part(decomposes) >= LARGE
     is_known = is_known or samples.part(lambda node: node.hook is not None) >= LARGE
-    if times >= LARGER * BACKWARD_PER_FORWARD and not is_known and is_sure(rest.evidence, backward):
+    if times >= LARGER * BACKWARD_PER_FORWARD and not is_known and rest.is_sure(backward):
         see = (
             "see what backward goes through: results kept from earlier steps (detach() them), retain_graph=True, or"
             " indexing with repeated positions, whose gradients are added one by one"
@@ -251,7 +256,7 @@ def on_one_thread(rest: Unexplained) -> Iterator[Fault]:
     idle = free if taken is None or taken.idle is None else min(free, taken.idle)
     unused, if_left = (round(cores / max(1, len(here.trainers))) for cores in (idle, free))
     number = 1 + (unused or if_left)
-    is_large = small is not None and small < REPORTED and is_sure(evidence, share, MOST)
+    is_large = small is not None and small < REPORTED and rest.is_sure(share, MOST)
     if evidence.process.intra_op_threads != 1 or number == 1 or not is_large:
         return
     cores = "on cores that nobody uses" if unused else "once other programs leave them cores"
@@ -275,10 +280,11 @@ def views_sent_whole(rest: Unexplained) -> Iterator[Fault]:
 
 #: Time outside the model's passes: how to recognise it, its name, and the remedy; the first match counts.
 _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
+    (lambda cell: cell.doing == "others", "waits for a core that others have", None),  # no fault of the loop
     (
         lambda cell: "core" in cell.via,
         "waits for a core",
-        "see what uses the cores: other programs (top), or more threads than there are cores",
+        "see which of the run's threads have the cores, and whether fewer do",
     ),
     (lambda cell: cell.doing == "gc", "garbage collections", None),
     (lambda cell: cell.doing == "exchange" or "rank" in cell.via, "exchanges with other ranks", None),

@@ -67,13 +67,13 @@ def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
     mends = [advice_on_debugging("compute_bound_cpu", evidence), *(each.remedy for each in faults), *warned]
     mends.append(_how_to_use_gpu(evidence))
     fixes = [action for action in mends if action is not None]
-    if not fixes and not faults:
+    if not fixes:
         gains = [
             (each.best.least, each.estimated_speedup or 1.0) for each in unclaimed.found if each.severity != "benign"
         ]
         gain_little = all(least is not None and likely < WARNING_GAIN for least, likely in gains)
         fixes = ["leave the model as it is: it spends its time computing"]
-        if gain_little and wait_in_pass(unclaimed) is None:
+        if not faults and gain_little and wait_in_pass(unclaimed) is None:
             fixes = ["leave the loop as it is: nothing holds it back, and the model spends its time computing"]
     lower = ", a smaller model or torch.autocast('cpu', torch.bfloat16)" if lower_is_faster(evidence) else None
     fixes.append(f"use a GPU{lower or ' or a smaller model'}")
