@@ -101,6 +101,23 @@ def test_what_was_not_measured_has_no_mean():
     assert history(gpu(1, 0.5)).means([SteppingSpan(0.0, 1.0)]) is None
 
 
+@pytest.mark.parametrize(
+    ("used", "watts", "found"),
+    [
+        ([0.4] * 20 + [0.7] * 20, [300.0] * 20 + [120.0] * 20, 0.55),  # it moves
+        ([0.4] * 20 + [0.7] * 20, [300.0] * 25 + [120.0] * 15, 0.46),  # it stands still from 21 s on, seen at 26 s
+        ([0.7] * 40, [390.0, 400.0] * 20, 0.7),  # steady, as its power is
+        ([0.4] * 20 + [1.0] * 20, [300.0] * 25 + [120.0] * 15, 0.7),  # kernels of another kind
+        ([0.4] * 20 + [0.7] * 10 + [0.4] * 10, [300.0] * 25 + [120.0] * 15, 0.44),  # until it moves again
+    ],
+)
+@pytest.mark.parametrize("counter", ["power_w", "sm_ratio"])
+def test_a_utilisation_that_stands_still_while_other_counters_move_is_not_measured(used, watts, found, counter):
+    rows = zip(range(1, 41), used, watts, strict=True)
+    readings = history(gpu(0), *(gpu(t, u, util_samples=[u] * 3, **{counter: w / 1000}) for t, u, w in rows))
+    assert readings.means([SteppingSpan(0.0, 40.0)]).util_ratio == pytest.approx(found, abs=0.005)
+
+
 def test_figures_that_a_driver_repeats_are_not_measured():
     """Its counter of energy stands still, as no GPU's does: a utilisation of 100 % would hide that it idles."""
     live = [gpu(t, 0.4, energy_j=100.0 * t) for t in range(1, 21)]

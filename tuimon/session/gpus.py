@@ -16,7 +16,7 @@ from tuimon.interval import Interval
 from tuimon.records import GPU_FACTS, GPUS_A_WINDOW, Gpu, GpuProcess, Process, bare_uuid, used_uuids
 from tuimon.session.series import FEW_ROWS, LATEST, NEVER, ROWS_EACH, K, KeyNumbers, Series, Span, Stretch, row_of
 from tuimon.session.steps import SteppingSpan
-from tuimon.threshold import MOST, TINY
+from tuimon.threshold import LARGER, MOST, TINY
 
 
 class GpuMeans(Struct, frozen=True, gc=False):
@@ -155,6 +155,17 @@ def _without_dead_counters(record: Gpu) -> Gpu:
     return record
 
 
+def _stands_still(record: Gpu, before: Gpu) -> bool:
+    """True if the utilisation is the same to the last digit, although the GPU works far more, or less, than before.
+
+    A GPU in use all the time, or never, may do so. Of an H100 at work, at most five readings in a row were the same.
+    """
+    used = {before.util_ratio, *before.util_samples, record.util_ratio, *record.util_samples}
+    works = ((record.sm_ratio, before.sm_ratio), (record.power_w, before.power_w))
+    moves = any(a and b and max(a, b) > LARGER * min(a, b) for a, b in works)
+    return len(used) == 1 and moves and 0.0 < (record.util_ratio or 0.0) < 1.0
+
+
 def _mean_of(values: Sequence[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else math.nan
@@ -247,6 +258,7 @@ class DeviceHistory:
     def __init__(self, first: Gpu) -> None:
         how = {**dict.fromkeys(COUNTERS, _mean_of), "memory_used_bytes": _most_of}
         self.latest = first
+        self._stuck_at: float | None = None  # the utilisation that no longer moves
         self.xids: deque[int] = deque(maxlen=HELD)
         self._resent = (-math.inf, 0)  # when packets sent again were last counted, and how many had been added
         self._counters = Series(_Counters, ROWS_EACH, how)
@@ -261,6 +273,12 @@ class DeviceHistory:
         before, record = self.latest, _without_dead_counters(record)
         if record.energy_j and record.energy_j == before.energy_j and record.t > before.t:  # no GPU uses none
             record = structs.replace(record, **dict.fromkeys(COUNTERS), util_samples=[])
+        if _stands_still(record, before):
+            self._stuck_at = record.util_ratio
+        if record.util_ratio != self._stuck_at:
+            self._stuck_at = None
+        else:
+            record = structs.replace(record, util_ratio=None, util_samples=[])
         seldom = {name: getattr(before, name) for name in GPU_FACTS if getattr(record, name) is None}
         self.latest = structs.replace(record, **seldom) if seldom else record
         self.xids.extend(record.xids)
