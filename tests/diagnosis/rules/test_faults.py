@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import BACKWARD, FORWARD, HEALTHY, SIDE, sends_views, training, workers
-from tests.session.records import frames, stacks, thread
+from tests.session.records import frames, stacks, thread, threads
 from tuimon.diagnosis.judging import diagnose_run
 from tuimon.records import Frame, MachineMemory, SettingLine
 
@@ -80,6 +80,29 @@ def test_a_wait_in_the_model_is_told_and_the_loop_is_not_in_order(wait, line, wh
     assert what in told.headline and action in told.action
     assert told.share_of_step == pytest.approx(0.25, abs=0.05)
     assert by_rule["compute_bound_cpu"].action.startswith("leave the model as it is")
+
+
+WRITER, BEAT = (110, "writer", [23], 20), (111, "heartbeat", [21], 40)
+
+
+@pytest.mark.parametrize(
+    ("beside", "idle", "named"),
+    [
+        ([WRITER], 20, True),  # it saves for half of the time
+        ([WRITER, BEAT], 20, True),
+        ([WRITER], 180, False),  # for a tenth, and the training waits for a quarter
+        ([BEAT], 0, False),
+        ([WRITER, (112, "logger", [3], 20)], 0, False),  # either may hold the lock
+    ],
+)
+def test_the_one_thread_that_does_something_while_the_training_waits_for_a_lock_is_named(beside, idle, named):
+    waits = (110, "writer", [20], idle)
+    seen = [stacks(t, (LOCK, 25), (COMPUTES, 15), (BACKWARD, 45), beside=[*beside, waits]) for t in range(1, 13)]
+    rows = [(100, "python", 0.7, "running"), *((tid, name, 0.2, "running") for tid, name, *_ in beside)]
+    findings = diagnose_run(training(HEALTHY, LINES, *seen, threads(12, *rows)), [])
+    (action,) = (each.action for each in findings if each.rule == "side_work")
+    assert action.endswith("; meanwhile thread writer is at main() train.py:64") is named
+    assert ("meanwhile" in action) is named
 
 
 def test_a_model_that_computes_is_in_order():

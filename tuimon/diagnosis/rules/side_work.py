@@ -12,10 +12,11 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import Cell, CellPhase, Cells, step_cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting, library_place, update_path, user_path, with_library
+from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, new_finding
 from tuimon.diagnosis.knowledge import BELOW, COMPRESSING
 from tuimon.diagnosis.known import figures, known_work_at, known_work_in
-from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, WaitTip, idle_part, in_library, wait_of, work_at
+from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, WaitTip, at_hot, idle_part, in_library, wait_of, work_at
 from tuimon.diagnosis.rule import Claim, Unclaimed, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import host_model, without, without_if_sure
@@ -26,7 +27,7 @@ from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.activity import outer_calls
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import StackNode, user_place
-from tuimon.text import at, percent
+from tuimon.text import at, percent, plain
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, UNUSUAL
 
 SideWorkKind = Literal["checkpoint", "network"]
@@ -140,6 +141,7 @@ def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str
     tip = _wait_tip(longest)
     known = known_work_in(node) if node.hook is not None or node.activity == "connection" else None
     action = f"{tip.less.format(at(place))}{f'; {known.action}' if known is not None else ''}"
+    action += _holder(evidence, longest.doing, longest.interval.low)
     return new_finding(
         headline.format(at(place)),
         known.action if known is not None and node.hook is not None else action,
@@ -148,6 +150,22 @@ def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str
         at=place,
         step_ms=evidence.phases.mean_ms,
     )
+
+
+def _holder(evidence: Evidence, wait: str, share: float) -> str:
+    """Words for the thread, with its line, that keeps the training thread waiting for a lock, or for a thread.
+
+    No sample shows who holds a lock, but a thread that has nothing to do holds none for long. So it is the only other
+    thread that works, reads or writes for as long, if there is just one. ``share``: of the time, at least.
+    """
+
+    def acts(node: StackNode) -> bool:
+        return works(node) and node.activity not in ("sleep", "connection", "prompt")
+
+    lines = {tid: each.where(acts).hottest() for tid, each in evidence.others.items() if each.part(acts) >= share}
+    rows = [row for row in evidence.threads if row.tid in lines]
+    hot = lines[rows[0].tid] if wait in ("lock", "thread") and len(lines) == len(rows) == 1 else None
+    return f"; meanwhile thread {plain(rows[0].name)} is at {at_hot(hot)}" if hot is not None else ""
 
 
 # -- work in steps
@@ -198,7 +216,9 @@ class _Work(Struct, frozen=True):
     def wait(self) -> str:
         """The advice for a line that waits for others; empty if the line works itself."""
         wait = wait_of(self.hot.place, self.evidence.samples) if self.hot is not None else None
-        return WAIT_TIPS[wait].less.format(self.at) if wait in ("lock", "thread", "message", "child", "network") else ""
+        if wait not in ("lock", "thread", "message", "child", "network"):
+            return ""
+        return WAIT_TIPS[wait].less.format(self.at) + _holder(self.evidence, wait, self.claim.lost.low * self.hot_part)
 
     @property
     def advice(self) -> str:
