@@ -9,6 +9,7 @@ from msgspec import structs
 from tests.altered import altered
 from tests.diagnosis.gpu import FORWARD
 from tests.gpu_simulator.machine import MS
+from tests.gpu_simulator.ranks import Ranks
 from tests.gpu_simulator.ranks_session import GATHER, LOOPS, records
 from tests.session.records import session_of, stacks
 from tuimon.diagnosis.evidence.evidence import evidence_of
@@ -16,7 +17,7 @@ from tuimon.diagnosis.evidence.ranks import waits_ms
 from tuimon.diagnosis.judging import diagnose
 from tuimon.diagnosis.verdicts import fold
 from tuimon.node_ids import id_on_node, own_id
-from tuimon.records import Gpu
+from tuimon.records import Gpu, TraceTaken
 from tuimon.views.finding_text import evidence_rows
 from tuimon.views.report.report import compared_ranks, report_of
 from tuimon.views.scale import Axis
@@ -60,6 +61,32 @@ def test_bounds_of_the_time_without_work_hold_for_every_rank_and_are_narrow(kind
         told = evidence_of(session.over("whole").of(rank.ring.pid)).gpu.steps.idle
         assert told.low - ERROR <= ranks.idle(rank.number) <= told.high + ERROR
         assert told.width <= NARROW
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_a_trace_of_some_steps_bounds_the_exchange_closely(kind):
+    """The work of a few other steps, beside the time of all steps."""
+    ranks, found = records(kind)
+    few = Ranks(LOOPS[kind][0], 3, LOOPS[kind][1])
+    few.run(20 * ranks.step_ns / 1e9)
+    traces = []
+    for rank in few.ranks:
+        computing = 1.0 - few.idle(rank.number) - few.exchanging(rank.number) + rank.beside_ns / rank.truth.total_ns
+        own_ns, end_s = round(computing * few.step_ns * rank.steps), found[-1].t
+        trace = TraceTaken(t=end_s, pid=rank.ring.pid, begin_s=end_s - 1, end_s=end_s, file="trace.json",
+                           steps=rank.steps, wanted=rank.steps, gpu_computing_ns=own_ns)  # fmt: skip
+        traces.append(trace)
+    session = session_of(*found, *traces)
+    for rank in ranks.ranks:
+        told = evidence_of(session.over("whole").of(rank.ring.pid)).exchange
+        truth = ranks.exchanging(rank.number) - rank.beside_ns / rank.truth.total_ns
+        assert told.share.low - ERROR <= truth <= told.share.high + ERROR
+        assert told.share.width <= (0.25 if kind in ("apart", "uneven") else NARROW)  # whose steps differ
+
+
+def test_a_gpu_whose_tensor_cores_work_waits_for_nobody_meanwhile():
+    first = fold(altered("links_busy"))[1][0]
+    assert run("long exchange")[0].exchanging(0) <= first.evidence["exchange_at_most_share"] == pytest.approx(1 - 0.35)
 
 
 def test_launches_that_come_earlier_may_gain_more_than_the_idle_time():

@@ -314,3 +314,18 @@ def test_threads_without_operators_do_not_count_but_backwards_does(tmp_path):
     assert found == [
         TracedSync("cudaStreamSynchronize", "aten::nonzero", "backward", "main() train.py:31", 1, 100 * US)
     ]
+
+
+def test_time_of_collectives_alone_is_no_computing(tmp_path):
+    events = [
+        event("tuimon_step", "step 0", 0, 1000 * US),
+        event("cpu_op", "aten::mm", 0, US),
+        call("cudaLaunchKernel", 0, US, 1),
+        kernel("gemm", 0, 400 * US, 1),
+        call("cudaLaunchKernel", US, 2 * US, 2),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 300 * US, 900 * US, 2, stream=20),
+    ]
+    (gpu,) = summarize(read_trace(write(tmp_path / "trace.json", events))).gpus
+    assert (gpu.busy_ns, gpu.computing_ns) == (900 * US, 400 * US)
+    (alone,) = summarize(read_trace(write(tmp_path / "alone.json", events[:4]))).gpus
+    assert alone.computing_ns is None

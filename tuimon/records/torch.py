@@ -171,6 +171,7 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     step_ms_before: Amount | None = None  # median step before the trace
     gpu_span_ns: Count | None = None  # summed over GPUs, from the beginning of the first step to the end of the last
     gpu_busy_ns: Count | None = None
+    gpu_computing_ns: Count | None = None  # part of it: anything but collectives ran; None without collectives
     operators: Annotated[list[TracedWork], BOUNDED] = msgspec.field(default_factory=list)
     kernels: Annotated[list[TracedWork], BOUNDED] = msgspec.field(default_factory=list)
     syncs: Annotated[list[TracedSync], BOUNDED] = msgspec.field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
@@ -44,6 +45,10 @@ class Intervals:
         return sum(min(end, end_ns) - max(begin, begin_ns) for begin, end in pairs)
 
 
+#: The kernels of NCCL and RCCL.
+_COLLECTIVE = re.compile(r"nccl", re.IGNORECASE)
+
+
 class GpuTotals(NamedTuple):
     """The totals of one GPU over the steps."""
 
@@ -51,6 +56,7 @@ class GpuTotals(NamedTuple):
     name: str
     span_ns: int  # from when its main stream reached the first step's beginning to when it reached the last one's end
     busy_ns: int  # in which any stream ran something
+    computing_ns: int | None  # in which any ran something else than a collective; None without collectives
     kernels: int
 
 
@@ -76,6 +82,8 @@ class TracedGpu:
             kernels[events.track[i]] += events.kind[i] == EventKind.KERNEL
         self.main = max(kernels, key=lambda track: kernels[track])
         self.busy = Intervals((events.begin_ns[i], events.end_ns[i]) for i in works)
+        other = [i for i in works if not _COLLECTIVE.search(events.name_of(i))]
+        self.computing = Intervals((events.begin_ns[i], events.end_ns[i]) for i in other) if other != works else None
         self._called = [self.called_ns(events, i) for i in self._main_works]
         ends: list[int] = []
         for i in self._main_works:
@@ -98,7 +106,9 @@ class TracedGpu:
     def totals(self, events: Events, span: TracedStretch) -> GpuTotals:
         begin_ns, end_ns = self.reached_ns(span.begin_ns), self.reached_ns(span.end_ns)
         kernels = sum(events.kind[i] == EventKind.KERNEL for i in self.works)
-        return GpuTotals(self.device, self.name, end_ns - begin_ns, self.busy.within_ns(begin_ns, end_ns), kernels)
+        busy, other = self.busy.within_ns(begin_ns, end_ns), self.computing
+        computing = other.within_ns(begin_ns, end_ns) if other is not None else None
+        return GpuTotals(self.device, self.name, end_ns - begin_ns, busy, computing, kernels)
 
 
 def gpus_of(trace: Trace, whole: TracedStretch) -> list[TracedGpu]:
@@ -390,7 +400,7 @@ def record_of(summary: Summary) -> TraceTaken:
     operators, kernels = summary.operators[:_RECORD_ROWS], summary.kernels[:_RECORD_ROWS]
     syncs = summary.syncs[:_RECORD_SYNCS]
     rows = len(summary.operators) + len(summary.kernels) + len(summary.syncs)
-    has_gpu = bool(summary.gpus)
+    has_gpu, computing = bool(summary.gpus), [x for gpu in summary.gpus if (x := gpu.computing_ns) is not None]
     return TraceTaken(
         t=taken.end_s,
         pid=taken.pid,
@@ -404,6 +414,7 @@ def record_of(summary: Summary) -> TraceTaken:
         step_ms_before=taken.step_ms,
         gpu_span_ns=sum(gpu.span_ns for gpu in summary.gpus) if has_gpu else None,
         gpu_busy_ns=sum(gpu.busy_ns for gpu in summary.gpus) if has_gpu else None,
+        gpu_computing_ns=sum(computing) if has_gpu and len(computing) == len(summary.gpus) else None,
         operators=[_shortened(row) for row in operators],
         kernels=[_shortened(replace(row, name=kernel_name(row.name, _NAME))) for row in kernels],
         syncs=[_shortened(row) for row in syncs],

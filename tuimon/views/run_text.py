@@ -378,7 +378,9 @@ def trace_text(trace: TraceTaken) -> list[str]:
     ordered = f" ({count(trace.wanted)} were requested)" if trace.wanted > trace.steps else ""
     lines = [f"Trace of {which}{ordered} of {whose}: {each}{before}{held}: {plain(trace.file)}"]
     if (idle := traced_gpu_idle(trace)) is not None:
-        lines.append(f"GPU idle {percent(idle)}")
+        busy_ns, own_ns = trace.gpu_busy_ns or 0, trace.gpu_computing_ns
+        alone = (busy_ns - own_ns) / (trace.gpu_span_ns or 1) if own_ns is not None else 0.0
+        lines.append(f"GPU idle {percent(idle)}{f', only collectives run for {percent(alone)}' if alone else ''}")
     if trace.flops:
         lines.append(flops_text(trace.flops, trace.steps or 1))
     steps = trace.steps or 1

@@ -201,11 +201,13 @@ def test_a_trace_has_its_kernels_waits_and_operators(tmp_path, page_of):
         TracedSync("cudaDeviceSynchronize", "", "other", "train.py:46", 5, 2_000_000),
     ]
     trace = TraceTaken(t=12.5, pid=100, begin_s=11.0, end_s=11.5, first_step=110, steps=5, wanted=5, file="t.json.gz",
-                       operators=[work], kernels=[work], syncs=syncs)  # fmt: skip
+                       operators=[work], kernels=[work], syncs=syncs,
+                       gpu_span_ns=100, gpu_busy_ns=90, gpu_computing_ns=60)  # fmt: skip
     page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], trace])))
     assert page.parts.count("trace") == 1
     for text in (
         "Trace of steps 110 to 114 of process 100",
+        "GPU idle 10 %, only collectives run for 30 %",
         "Operator aten::mm<1>: 2.0 ms, its kernels 1.0 ms, 30 times in all, forward, at train.py:42",
         "The CPU waited 1.0 ms for the GPU in aten::nonzero, 80 times in all, at train.py:8",
         "The CPU waited 0.40 ms for the GPU in cudaDeviceSynchronize, 5 times in all, at train.py:46",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -92,9 +93,11 @@ class GpuSteps(NamedTuple):
     wide_because: str | None = None  # why the bounds of the idle time are far apart, for people
     untimed: float = 0.0  # least share of work that events of the stream do not time: on other streams, in CUDA graphs
     sm_ratio: float | None = None  # share of its multiprocessors that were busy in steps, on average
+    tensor_ratio: float | None = None  # share of the steps in which its tensor cores were busy, on average
     power_ratio: float | None = None  # its mean power in steps, as a share of its limit
     clock_ratio: float | None = None  # its mean clock in steps, as a share of the highest
     moved_bytes_per_s: float | None = None  # over NVLink and PCIe in steps; None if either is not counted
+    traced: Interval | None = None  # share of it in work that is no collective, as a trace of some steps shows it
     waits_anywhere: bool = False  # waits for ranks may lie in any phase: the loop, or compiled code, calls collectives
 
     @property
@@ -266,13 +269,29 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             wide_because=why_wide(idle, by_counters, are_shared=self.is_shared) if agree else None,
             untimed=untimed,
             sm_ratio=mean_of_known(means.sm_ratio for _, means in counted),
+            tensor_ratio=mean_of_known(means.tensor_ratio for _, means in counted),
             power_ratio=mean_of_known(_part(means.power_w, gpu.power_limit_w) for gpu, means in counted),
             clock_ratio=mean_of_known(_part(means.sm_clock_mhz, gpu.sm_clock_max_mhz) for gpu, means in counted),
             moved_bytes_per_s=_moved(self.rows[0]) if len(self.rows) == 1 else None,
+            traced=self._traced(step_ms),
             waits_anywhere=outside.where(doing="ranks").total + outside.where(below="compiled_call").total > 0,
         )
         narrowed = {name: GpuShare(phase.span, found.idle_in(name)) for name, phase in phases.items()}
         return found._replace(time=found.time._replace(phases=narrowed))
+
+    def _traced(self, step_ms: float) -> Interval | None:
+        """The share of a step with work that is no collective, by the latest trace; None if it shows none.
+
+        The profiler changes when a GPU works, not for how long. The fewer steps were traced, and the more steps differ
+        in length, the less exact.
+        """
+        trace, steps = self.trace, self._own.totals
+        if trace is None or trace.gpu_computing_ns is None or not trace.steps or not self.rows:
+            return None
+        least_ms, most_ms = steps.quantile_ms(0.16), steps.quantile_ms(0.84)  # two standard deviations apart
+        spread_ms = most_ms - least_ms if most_ms is not None and least_ms is not None else step_ms
+        own_ms = trace.gpu_computing_ns / 1e6 / trace.steps / len(self.rows)
+        return Interval.around(own_ms / step_ms, spread_ms / step_ms / math.sqrt(trace.steps) + TINY)
 
     def _idle_by_counters(self, in_forward: float) -> Interval | None:
         """Bounds of the GPU's idle time, from the share of time in which a kernel ran; None if that is not measured.

@@ -53,7 +53,7 @@ ALIKE_SMS = Threshold(
 ALIKE_BYTES = 1.1
 #: If the steps of two ranks are further apart than this part of a step, they are not the same step.
 _SAME_STEP = 0.25
-RestsOn = Literal["no_sync", "ranks", "forward", "multiprocessors"]
+RestsOn = Literal["no_sync", "ranks", "forward", "multiprocessors", "trace"]
 #: Reasons why a whole process or its GPU is slow, independent of its code.
 Why = Literal["stopped", "no core", "collections", "gpu", "slow gpu", "power"]
 #: A late rank must wait for cores this many times as long as the others; below, all are equally starved, and which is
@@ -274,7 +274,7 @@ class Exchange(Struct, frozen=True, gc=False):
 def exchanges(ranks: Mapping[int, GpuSteps], world_size: int) -> dict[int, Exchange]:
     """The exchange of every rank, by pid; for a single rank, only what its own times show.
 
-    The largest of four lower bounds counts:
+    The largest of four lower bounds counts, or what a trace leaves of the step beside all other work (``GpuSteps``):
 
     - Under ``no_sync()`` only the last pass of a step exchanges: what it takes longer than those between the first and
       the last is exchange. Without ``no_sync()`` all passes exchange, and the difference is 0.
@@ -352,13 +352,17 @@ def _exchange(gpu: GpuSteps, waiting_ms: float, by_sms: float) -> Exchange:
         "multiprocessors": by_sms * gpu.step_ms,
     }
     by = max(bounds, key=bounds.__getitem__)
-    computing = max(0.0, ((gpu.sm_ratio or 0.0) - NCCL_SMS) / (1.0 - NCCL_SMS))
+    computing = max(gpu.tensor_ratio or 0.0, ((gpu.sm_ratio or 0.0) - NCCL_SMS) / (1.0 - NCCL_SMS))
     at_least_ms, at_most_ms = max(0.0, bounds[by]), (1.0 - gpu.idle.low - computing) * gpu.step_ms
     if not gpu.waits_anywhere:
         at_most_ms = min(at_most_ms, (span - idle.low) * gpu.step_ms)
     if by == "no_sync" and at_least_ms >= TINY * gpu.step_ms:  # otherwise all passes may exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)
     share = Interval(at_least_ms, max(at_least_ms, at_most_ms)).times(1.0 / gpu.step_ms)
+    if gpu.traced is not None:
+        others = Interval(1.0 - gpu.idle.high - gpu.traced.high, 1.0 - gpu.idle.low - gpu.traced.low)
+        if share.overlaps(others):
+            share, by = share.reconciled(others), "trace" if others.low > share.low else by
     return Exchange(share, waiting_ms / gpu.step_ms, by, max(computing, 1.0 - gpu.idle.high - share.high))
 
 

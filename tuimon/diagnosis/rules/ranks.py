@@ -194,7 +194,7 @@ def _on_gpu(
     evidence: Evidence, share: float, exchange: Exchange, *, all_measured: bool
 ) -> tuple[str, Fix, dict[str, Figure]]:
     """The headline, the fix and further figures of an exchange that the GPU's clock shows."""
-    phase = "" if exchange.rests_on == "multiprocessors" else " in backward"
+    phase = "" if exchange.rests_on in ("multiprocessors", "trace") else " in backward"
     whom = " for gradients of the other rank"
     if evidence.world_size > 2:
         whom = f" for gradients of the other {evidence.world_size - 1} ranks"

@@ -282,9 +282,11 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
     if not is_alone:  # it may only be waiting for the others
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
         sign = f"; it {power}, a weak sign that it mostly waits" if (power := _little_power(gpu)) else ""
+        traced = "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is fine"
+        is_fine = gpu.traced is not None and exchange is not None and exchange.share.high < REPORTED
         return new_finding(
             f"{most}; {waits} of that is waiting for the other ranks{sign}",
-            "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is fine",
+            "leave the loop as it is" if is_fine else traced,
             evidence=exchange.figures if exchange is not None else {},
         )
     unused = next((each.best for each in unclaimed.found if each.rule == low_precision_unused.__name__), None)
