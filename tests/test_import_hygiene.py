@@ -169,18 +169,20 @@ def private_uses(tree, known):
 
     Attributes of its own classes, and torch's, are no use.
     """
-    own, found = stored_names(tree), set()
+    own, found, known = stored_names(tree), set(), known - FOREIGN
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and type(node.value) is str and "._" in node.value:
             with contextlib.suppress(SyntaxError):
                 found |= private_uses(ast.parse(textwrap.dedent(node.value)), known)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("tuimon", "_tuimon")):
             found |= {alias.name for alias in node.names if is_private(alias.name)}
-        elif isinstance(node, ast.Attribute) and node.attr in known - FOREIGN:
+        elif isinstance(node, ast.Attribute) and node.attr in known:
             owner = ast.unparse(node.value)
             is_own = owner in ("self", "cls") and node.attr in own
             found |= {node.attr} - ({node.attr} if is_own or "torch" in owner or "cuda" in owner else set())
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in PATCHES:
+        elif (
+            isinstance(node, ast.Call) and (getattr(node.func, "attr", None) or getattr(node.func, "id", "")) in PATCHES
+        ):
             texts = [each.value for each in node.args[:2] if isinstance(each, ast.Constant) and type(each.value) is str]
             found |= {name for text in texts if (name := text.rpartition(".")[2]) in known}
     return found

@@ -1,4 +1,4 @@
-"""The labels of all programs, short runs of two of them, and the simulated GPU trainings."""
+"""The labels of all programs, a short run of one of them, and the simulated GPU trainings."""
 
 import ast
 import shutil
@@ -66,12 +66,11 @@ def test_shares_are_compared_over_the_steps_that_tuimon_reports() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", ["checkpoint_every_step", "healthy_compiled"])
-def test_the_verdict_is_right(name: str, tmp_path: Path) -> None:
-    row = tried(PROGRAMS[name], SimpleNamespace(gain=False, attach=False, folder=tmp_path, seconds=6.0))
-    assert row.right, row
-    assert row.place_right is not False, row
-    assert not row.false_alarms, row
+def test_the_verdict_is_right(tmp_path: Path) -> None:
+    """Of a training that is in order; what is said of the others, recorded logs show."""
+    args = SimpleNamespace(gain=False, attach=False, folder=tmp_path, seconds=6.0)
+    row = tried(PROGRAMS["healthy_compiled"], args)
+    assert row.right and not row.false_alarms, row
     assert row.share_error is not None and row.share_error < 0.15, row
     assert row.steps_counted == row.steps, row
 
