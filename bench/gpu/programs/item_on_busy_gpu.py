@@ -8,6 +8,7 @@ from torch import nn
 
 def train(seconds, fixed):
     torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")  # nothing else holds it back
     width = sized(4096, 16)
     layers = [layer for _ in range(4) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Linear(width, 10)).to(DEVICE)
