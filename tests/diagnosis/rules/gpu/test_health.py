@@ -33,6 +33,13 @@ def test_an_error_of_a_gpu_is_told_with_what_it_means_and_what_to_do(figures, se
     assert to_do in found.action
 
 
+def test_all_errors_of_a_gpu_are_told_with_the_gravest():
+    found = findings("gpu_bound", *USUAL, util=0.99, row_remap="failed", xids=[13, 45], ecc_errors=2)["gpu_health"]
+    assert "spare memory" in found.headline
+    assert "Xid 13: a kernel failed" in found.evidence["it_also"] and "2 uncorrected" in found.evidence["it_also"]
+    assert "it_also" not in findings("gpu_bound", *USUAL, util=0.99, xids=[13, 45])["gpu_health"].evidence
+
+
 @pytest.mark.parametrize("figures", [{}, {"xids": [], "ecc_errors": 0, "row_remap": "none", "pcie_replays": 7}])
 def test_a_sound_gpu_has_no_errors(figures):
     assert "gpu_health" not in findings("gpu_bound", *USUAL, util=0.99, **figures)

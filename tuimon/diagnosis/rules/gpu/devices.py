@@ -181,22 +181,23 @@ def _trouble(text: str, remedy: str, severity: Severity, lost: float = 0.0, **fi
 
 
 def _gravest(found: Iterable[tuple[Finding, GpuRow, Machine]]) -> Finding | None:
-    """The most severe fault, and among equals the most costly, with the remedies for all faults of its GPU."""
+    """The most severe fault, and among equals the most costly, with all other faults of its GPU and their remedies."""
     order = sorted(found, key=lambda each: (SEVERITY_ORDER[each[0].severity], -(each[0].share_of_step or 0.0)))
     if not order:
         return None
     worst, gpu, machine = order[0]
+    others = [each for each, row, _ in order[1:] if row is gpu and each.severity in ("critical", "warning")]
+    also = {"it_also": "; ".join(each.headline for each in others)} if others else {}
     fixes, share = {worst.action: worst.best}, worst.share_of_step
-    for each, row, _ in order:
-        if row is gpu and each.severity in ("critical", "warning"):
-            fixes.setdefault(each.action, each.best)
-            share = max(share or 0.0, each.share_of_step or 0.0) or None
+    for each in others:
+        fixes.setdefault(each.action, each.best)
+        share = max(share or 0.0, each.share_of_step or 0.0) or None
     return replace(
         worst,
         headline=f"{machine.place}GPU {gpu.latest.index} {worst.headline}",
         fixes=tuple(fixes.values()),
         share_of_step=share,
-        evidence={"gpu": gpu.latest.index, **worst.evidence, **machine.facts},
+        evidence={"gpu": gpu.latest.index, **worst.evidence, **also, **machine.facts},
     )
 
 
