@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -273,25 +274,27 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             power_ratio=mean_of_known(_part(means.power_w, gpu.power_limit_w) for gpu, means in counted),
             clock_ratio=mean_of_known(_part(means.sm_clock_mhz, gpu.sm_clock_max_mhz) for gpu, means in counted),
             moved_bytes_per_s=_moved(self.rows[0]) if len(self.rows) == 1 else None,
-            traced=self._traced(step_ms),
+            traced=self._traced(step_ms, [each.forward_ns for each in time.exchanges if each.forward_ns > 0.0]),
             waits_anywhere=outside.where(doing="ranks").total + outside.where(below="compiled_call").total > 0,
         )
         narrowed = {name: GpuShare(phase.span, found.idle_in(name)) for name, phase in phases.items()}
         return found._replace(time=found.time._replace(phases=narrowed))
 
-    def _traced(self, step_ms: float) -> Interval | None:
+    def _traced(self, step_ms: float, forward_ns: Sequence[float]) -> Interval | None:
         """The share of a step with work that is no collective, by the latest trace; None if it shows none.
 
-        The profiler changes when a GPU works, not for how long. The fewer steps were traced, and the more steps differ
-        in length, the less exact.
+        The profiler changes when a GPU works, not for how long. The fewer steps were traced, and the more their work
+        differs, as forward's length in each step (``forward_ns``) or else the steps' own shows, the less exact.
         """
         trace, steps = self.trace, self._own.totals
         if trace is None or trace.gpu_computing_ns is None or not trace.steps or not self.rows:
             return None
-        least_ms, most_ms = steps.quantile_ms(0.16), steps.quantile_ms(0.84)  # two standard deviations apart
-        spread_ms = most_ms - least_ms if most_ms is not None and least_ms is not None else step_ms
-        own_ms = trace.gpu_computing_ns / 1e6 / trace.steps / len(self.rows)
-        return Interval.around(own_ms / step_ms, spread_ms / step_ms / math.sqrt(trace.steps) + TINY)
+        deviation = ((steps.quantile_ms(0.84) or math.inf) - (steps.quantile_ms(0.16) or 0.0)) / 2.0 / step_ms
+        if len(forward_ns) >= MIN_STEPS:
+            deviation = stdev(forward_ns) / fmean(forward_ns)
+        error = 3.0 * deviation / math.sqrt(trace.steps)  # three standard errors
+        own = trace.gpu_computing_ns / 1e6 / trace.steps / len(self.rows) / step_ms
+        return Interval(own / (1.0 + error) - TINY, own / (1.0 - error) + TINY) if error < 1.0 else None
 
     def _idle_by_counters(self, in_forward: float) -> Interval | None:
         """Bounds of the GPU's idle time, from the share of time in which a kernel ran; None if that is not measured.
